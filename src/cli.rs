@@ -1,0 +1,52 @@
+//! The command line: what each verb takes, and its exit code.
+
+mod config_check;
+mod demo;
+mod fence;
+mod lease;
+mod run;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A reverse proxy that lets no stale worker write to your API.
+#[derive(Debug, Parser)]
+#[command(name = "fencegate", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show a lost update, then the same run with Fencegate in front of the API
+    Demo(demo::DemoArgs),
+    /// Run the gateway
+    Serve(serve::ServeArgs),
+    /// Run a command under a lease
+    Run(run::RunArgs),
+    /// Work with leases
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
+    /// Look at fences, and raise them
+    #[command(subcommand)]
+    Fence(fence::FenceCommand),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(config_check::ConfigCommand),
+}
+
+/// Runs what the command line says.
+#[must_use]
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Demo(args) => demo::main(&args),
+        Command::Serve(args) => serve::main(&args),
+        Command::Run(args) => run::main(&args),
+        Command::Lease(command) => lease::main(&command),
+        Command::Fence(command) => fence::main(&command),
+        Command::Config(command) => config_check::main(&command),
+    }
+}

@@ -1,0 +1,147 @@
+//! The configuration as the rest of the program sees it: complete, checked, without options that
+//! mean nothing.
+//!
+//! [`load`] makes one out of a file, the environment and flags, and reports every mistake at once.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything that `fencegate serve` needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: Listen,
+    /// Where marks and grants are kept.
+    pub store: Store,
+    /// Upstreams by position; a route names one by its index.
+    pub upstreams: Vec<Upstream>,
+    /// Routes, in the order of the file.
+    pub routes: Vec<Route>,
+    /// What bounds clients.
+    pub limits: Limits,
+    /// How the process ends.
+    pub shutdown: Shutdown,
+}
+
+/// `[listen]`
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// The proxy listener; default `127.0.0.1:8080`.
+    pub proxy: SocketAddr,
+    /// The lease listener; default `127.0.0.1:8081`.
+    pub leases: SocketAddr,
+    /// The admin listener; default `127.0.0.1:9090`.
+    pub admin: SocketAddr,
+    /// Threads that serve the proxy listener; default: one per core this process may run on.
+    pub workers: usize,
+}
+
+/// `[store]`
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// `sqlite:PATH`; default `sqlite:fencegate.db`.
+    Sqlite(PathBuf),
+}
+
+/// `[[upstream]]`
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Its name in routes and metrics.
+    pub name: String,
+    /// `host:port` of its `http://` URL; an IPv6 host stands in brackets.
+    pub authority: String,
+    /// From sending to the final response head; default 30 s.
+    pub timeout: Duration,
+    /// After which an in-doubt request can no longer take effect; default 30 s.
+    pub settle: Duration,
+    /// How long connecting may take; default 5 s.
+    pub connect_timeout: Duration,
+    /// How long an unused connection is kept; default 4 s.
+    pub idle: Duration,
+}
+
+/// `[[route]]`
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its name in logs and metrics.
+    pub name: String,
+    /// The pattern, in the syntax of `matchit`: `/accounts/{account}/{*rest}`.
+    pub path: String,
+    /// The template of the resource's name; default `{path}`.
+    pub resource: String,
+    /// Index into [`Config::upstreams`].
+    pub upstream: usize,
+    /// Which methods need a token.
+    pub fenced: Fenced,
+    /// Whether refusals are answered or only counted.
+    pub mode: Mode,
+    /// Whether the coordinator is asked about a new token.
+    pub tokens: Tokens,
+    /// How long older writes in flight may finish before they are cut; default 10 s.
+    pub drain: Duration,
+    /// How long a newer write waits for older ones; default 60 s.
+    pub wait: Duration,
+    /// Bodies up to this size are read before admission; default 64 KiB.
+    pub buffer_bytes: usize,
+    /// Larger bodies are refused; default 64 MiB.
+    pub body_bytes: u64,
+}
+
+/// Which methods of a route are fenced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fenced {
+    /// Every method but GET, HEAD and OPTIONS (the default).
+    Writes,
+    /// Exactly these, upper case. Empty: the route is not fenced at all.
+    Only(Vec<String>),
+}
+
+/// What becomes of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It is answered.
+    Enforce,
+    /// It is counted and logged, and the request is forwarded all the same.
+    Observe,
+}
+
+/// Where a route's tokens come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tokens {
+    /// From the coordinator, which confirms each new one.
+    Held,
+    /// From elsewhere: any higher token is taken.
+    Ordered,
+}
+
+/// `[limits]`
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// A request's head, in bytes; default 64 KiB.
+    pub head_bytes: usize,
+    /// A request's header fields; default 100.
+    pub head_fields: usize,
+    /// How long a head may take to arrive; default 10 s.
+    pub head_timeout: Duration,
+    /// How long a body may take to arrive before admission, and how long a streamed one may pause;
+    /// default 30 s.
+    pub body_timeout: Duration,
+    /// Client connections in all; default 10,000.
+    pub connections: usize,
+    /// Writes that wait on one resource (for a raise or a drain); default 1,000.
+    pub waiters: usize,
+    /// Resources kept in memory; idle ones beyond it give their grants back. Default 200,000.
+    pub cells: usize,
+    /// A resource without writes for this long gives its grant back; default 10 min.
+    pub cell_idle: Duration,
+}
+
+/// `[shutdown]`
+#[derive(Clone, Debug)]
+pub struct Shutdown {
+    /// Between turning unready and closing the listener; default 0 s.
+    pub unready: Duration,
+    /// How long requests in flight may take after that; default 30 s.
+    pub grace: Duration,
+}

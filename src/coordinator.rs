@@ -1,0 +1,100 @@
+//! The coordinator: who holds which lease, and which token it got with it.
+//!
+//! The gateway asks it only when a token is new. A lease ends by release or expiry; nothing
+//! revives an ended lease; a token is handed out once and never again, to nobody.
+
+mod embedded;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::clock::WallTime;
+use crate::fence::{Owner, Resource, Token};
+
+pub use embedded::Embedded;
+
+/// The coordinator did not answer; nothing is known about the lease.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the coordinator did not answer: {0}")]
+pub struct CoordinatorError(pub String);
+
+/// A live lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// What it is for.
+    pub resource: Resource,
+    /// Who has it.
+    pub owner: Owner,
+    /// Its fencing token.
+    pub token: Token,
+    /// Its time to live from the last renewal.
+    pub ttl: Duration,
+    /// When it was acquired.
+    pub acquired_at: WallTime,
+    /// When it ends unless it is renewed.
+    pub expires_at: WallTime,
+}
+
+/// The end of an acquisition.
+#[derive(Clone, Debug)]
+pub enum Acquired {
+    /// The lease is the caller's.
+    Granted(Lease),
+    /// Another owner has it, and did not let go of it within the wait.
+    Held(Lease),
+}
+
+/// The end of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The lease is over.
+    Released,
+    /// The lease is another owner's, or has another token.
+    OwnerMismatch,
+    /// There is no such lease.
+    NotFound,
+}
+
+/// Issues leases and tokens.
+#[async_trait]
+pub trait Coordinator: Send + Sync + 'static {
+    /// Acquires the lease, waiting up to `wait` in the order of arrival (FIFO). The same owner
+    /// acquiring again gets a new, higher token at once. If the caller drops the future after a token
+    /// was issued, the lease is released: the token is a gap that grants nothing.
+    async fn acquire(
+        &self,
+        resource: Resource,
+        owner: Owner,
+        ttl: Duration,
+        wait: Duration,
+    ) -> Result<Acquired, CoordinatorError>;
+
+    /// Prolongs a live lease of this owner and token to `ttl` from now (`None`: its own TTL).
+    /// `Ok(None)`: it is over or was never the caller's.
+    async fn renew(
+        &self,
+        resource: Resource,
+        owner: Owner,
+        token: Token,
+        ttl: Option<Duration>,
+    ) -> Result<Option<Lease>, CoordinatorError>;
+
+    /// Ends a live lease of this owner and token.
+    async fn release(
+        &self,
+        resource: Resource,
+        owner: Owner,
+        token: Token,
+    ) -> Result<Released, CoordinatorError>;
+
+    /// The resource's live lease.
+    async fn holder(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError>;
+
+    /// Live leases in the order of their resources, after `after`, at most `limit`.
+    async fn list(
+        &self,
+        after: Option<Resource>,
+        limit: u32,
+    ) -> Result<Vec<Lease>, CoordinatorError>;
+}

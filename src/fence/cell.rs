@@ -1,0 +1,308 @@
+//! What one instance knows of one resource's fence, and the decisions that follow from it.
+//!
+//! A cell holds the mark and the *tenures*: for each token that still matters, how many of its
+//! writes are in flight and until when one of them may be in doubt. The newest tenure is the grant;
+//! older ones are being drained. Invariant: a write is admitted only while its tenure is the only
+//! one left, so no older write is under way when a newer one is forwarded.
+//!
+//! The cell does no I/O and waits for nothing. Where something has to happen first, [`Step`] says
+//! what, and the caller comes again.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::Token;
+use crate::clock::Boottime;
+
+/// The high-water mark. Orders by token, then a confirmed one above an unconfirmed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// The highest token that was accepted.
+    pub token: Token,
+    /// Whether the token was confirmed as the holder's. An operator's raise is not, so that it
+    /// admits nobody by itself.
+    pub confirmed: bool,
+}
+
+/// A grant that an instance which is gone did not give back: writes of it may be in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftGrant {
+    /// The token it admitted.
+    pub token: Token,
+    /// The settle time of the upstream its writes went to.
+    pub settle: Duration,
+}
+
+/// What a write's route says about admission.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The settle time of the upstream.
+    pub settle: Duration,
+    /// How long older writes in flight may finish before they are cut.
+    pub drain: Duration,
+}
+
+/// What is to be done about a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is admitted, and counts as in flight from now on.
+    Admit,
+    /// It is refused: this mark is above its token.
+    Stale(Token),
+    /// The store has to be read first.
+    Load,
+    /// The token is new: confirm it as the holder's, then raise the mark.
+    Confirm,
+    /// The token is the confirmed mark: record the grant for it.
+    Grant,
+    /// Older writes are not over. Come again when one ends, or at this time if there is one.
+    Drain {
+        /// The next moment at which time alone changes something.
+        again_at: Option<Boottime>,
+        /// Writes in flight were cut just now and have to be told.
+        cut: bool,
+    },
+    /// The cell is being given up: wait for the end of that, then look for the cell anew.
+    Closing,
+}
+
+/// How a write that was in flight ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was answered, or no byte of it was sent.
+    Over,
+    /// It was sent at least in part and can take effect until this moment.
+    InDoubt(Boottime),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Cell {
+    phase: Phase,
+    mark: Option<Mark>,
+    /// In the order of their tokens. Nearly always just one.
+    tenures: SmallVec<[Tenure; 1]>,
+    used_at: Boottime,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing is known yet.
+    Empty,
+    /// The store was read.
+    Open,
+    /// Its grants are being given back; then it is gone.
+    Closing,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tenure {
+    token: Token,
+    /// The settle time on record with this instance's grant; none without a grant.
+    grant: Option<Duration>,
+    in_flight: u32,
+    in_doubt_until: Option<Boottime>,
+    revoked_at: Option<Boottime>,
+    cut: bool,
+}
+
+impl Cell {
+    /// A cell that knows nothing.
+    #[must_use]
+    pub fn new(now: Boottime) -> Cell {
+        Cell { phase: Phase::Empty, mark: None, tenures: SmallVec::new(), used_at: now }
+    }
+
+    /// Decides about a write with `token`.
+    pub fn admit(&mut self, token: Token, terms: &Terms, now: Boottime) -> Step {
+        match self.phase {
+            Phase::Open => {}
+            Phase::Empty => return Step::Load,
+            Phase::Closing => return Step::Closing,
+        }
+        self.used_at = now;
+        match self.mark {
+            Some(mark) if token < mark.token => return Step::Stale(mark.token),
+            Some(mark) if token == mark.token && mark.confirmed => {}
+            _ => return Step::Confirm,
+        }
+        // A grant on record with a shorter settle time would make a crash look over too early.
+        match self.tenures.last() {
+            Some(newest) if newest.token == token && newest.grant >= Some(terms.settle) => {}
+            _ => return Step::Grant,
+        }
+        if self.tenures.len() > 1
+            && let Some(drain) = self.drain(terms.drain, now)
+        {
+            return drain;
+        }
+        if let Some(newest) = self.tenures.last_mut() {
+            newest.in_flight += 1;
+        }
+        Step::Admit
+    }
+
+    /// Whether older tenures still have to end, cutting those whose time is up.
+    fn drain(&mut self, limit: Duration, now: Boottime) -> Option<Step> {
+        let mut again_at = None;
+        let mut cut = false;
+        let mut waiting = false;
+        let newest = self.tenures.len() - 1;
+        for older in &mut self.tenures[..newest] {
+            if older.is_over(now) {
+                continue;
+            }
+            waiting = true;
+            let next = if older.in_flight == 0 {
+                older.in_doubt_until
+            } else if older.cut {
+                None
+            } else {
+                let cut_at = *older.revoked_at.get_or_insert(now) + limit;
+                older.cut = cut_at <= now;
+                cut |= older.cut;
+                (!older.cut).then_some(cut_at)
+            };
+            again_at = [again_at, next].into_iter().flatten().min();
+        }
+        waiting.then_some(Step::Drain { again_at, cut })
+    }
+
+    /// Takes in what the store said; `dead_since` is a moment at which every instance that left a
+    /// grant was surely gone.
+    pub fn loaded(&mut self, mark: Option<Mark>, left: &[LeftGrant], dead_since: Boottime) {
+        if self.phase != Phase::Empty {
+            return;
+        }
+        self.phase = Phase::Open;
+        self.mark = self.mark.max(mark);
+        for grant in left {
+            let tenure = self.tenure(grant.token);
+            tenure.in_doubt_until = tenure.in_doubt_until.max(Some(dead_since + grant.settle));
+        }
+    }
+
+    /// Takes in the mark that the store confirmed. From now on older tokens are refused here.
+    pub fn raised(&mut self, mark: Mark, now: Boottime) {
+        self.mark = self.mark.max(Some(mark));
+        for tenure in &mut self.tenures {
+            if Some(tenure.token) < self.mark.map(|mark| mark.token) {
+                tenure.revoked_at.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Takes in that the store recorded a grant for `token` with this settle time.
+    pub fn granted(&mut self, token: Token, settle: Duration) {
+        let tenure = self.tenure(token);
+        tenure.grant = tenure.grant.max(Some(settle));
+    }
+
+    /// A write that was admitted with `token` ended.
+    pub fn finish(&mut self, token: Token, outcome: Outcome) {
+        let tenure = self.tenure(token);
+        tenure.in_flight = tenure.in_flight.saturating_sub(1);
+        if let Outcome::InDoubt(until) = outcome {
+            tenure.in_doubt_until = tenure.in_doubt_until.max(Some(until));
+        }
+    }
+
+    /// Removes tenures that are below the mark and over, and names their tokens: their grants can
+    /// be given back.
+    pub fn take_over(&mut self, now: Boottime) -> SmallVec<[Token; 1]> {
+        let mark = self.mark.map(|mark| mark.token);
+        let mut over = SmallVec::new();
+        self.tenures.retain(|tenure| {
+            let keep = Some(tenure.token) >= mark || !tenure.is_over(now);
+            if !keep {
+                over.push(tenure.token);
+            }
+            keep
+        });
+        over
+    }
+
+    /// Whether somebody may wait for a write to end.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.tenures.len() > 1
+    }
+
+    /// Whether writes of `token` that are in flight have to stop.
+    #[must_use]
+    pub fn is_cut(&self, token: Token) -> bool {
+        self.tenures.iter().any(|tenure| tenure.token == token && tenure.cut)
+    }
+
+    /// The mark, as far as this instance knows.
+    #[must_use]
+    pub fn mark(&self) -> Option<Mark> {
+        self.mark
+    }
+
+    /// Writes in flight, of whatever token.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.tenures.iter().map(|tenure| tenure.in_flight).sum()
+    }
+
+    /// Grants of this instance.
+    pub fn grants(&self) -> impl Iterator<Item = Token> {
+        self.tenures.iter().filter(|tenure| tenure.grant.is_some()).map(|tenure| tenure.token)
+    }
+
+    /// Tokens with writes that are not over: their grants must survive this process.
+    pub fn unsettled(&self, now: Boottime) -> impl Iterator<Item = Token> {
+        self.tenures.iter().filter(move |tenure| !tenure.is_over(now)).map(|tenure| tenure.token)
+    }
+
+    /// When a write last asked.
+    #[must_use]
+    pub fn used_at(&self) -> Boottime {
+        self.used_at
+    }
+
+    /// Begins to give the cell up, if nothing is under way, and names the tokens whose grants are
+    /// to be deleted. Until that is done no write may be admitted: its grant would be deleted too.
+    pub fn close(&mut self, now: Boottime) -> Option<SmallVec<[Token; 1]>> {
+        if self.phase != Phase::Open || self.tenures.iter().any(|tenure| !tenure.is_over(now)) {
+            return None;
+        }
+        self.phase = Phase::Closing;
+        Some(self.tenures.iter().map(|tenure| tenure.token).collect())
+    }
+
+    /// Goes on as before: the grants could not be given back.
+    pub fn reopen(&mut self) {
+        self.phase = Phase::Open;
+    }
+
+    fn tenure(&mut self, token: Token) -> &mut Tenure {
+        let at = match self.tenures.binary_search_by_key(&token, |tenure| tenure.token) {
+            Ok(at) => at,
+            Err(at) => {
+                self.tenures.insert(at, Tenure::new(token));
+                at
+            }
+        };
+        &mut self.tenures[at]
+    }
+}
+
+impl Tenure {
+    const fn new(token: Token) -> Tenure {
+        Tenure {
+            token,
+            grant: None,
+            in_flight: 0,
+            in_doubt_until: None,
+            revoked_at: None,
+            cut: false,
+        }
+    }
+
+    fn is_over(&self, now: Boottime) -> bool {
+        self.in_flight == 0 && self.in_doubt_until.is_none_or(|until| until <= now)
+    }
+}

@@ -1,0 +1,86 @@
+//! The fence store: where marks and grants are kept so that no crash loses them.
+//!
+//! [`FenceStore`] is the durability contract. An implementation may answer `Ok` only for what
+//! is on disk (fsynced). An `Err` means that the caller does not know whether it happened; every
+//! operation is idempotent, so that it may be tried again.
+
+mod sqlite;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::clock::WallTime;
+use crate::fence::{LeftGrant, Mark, Owner, Resource, Token};
+
+pub use sqlite::{Batcher, Database, OpenError, SqliteFences};
+
+/// The store did not confirm. What was asked may or may not be on disk.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the fence store did not confirm: {0}")]
+pub struct StoreError(pub Arc<str>);
+
+/// What the store knows of one resource.
+#[derive(Clone, Debug, Default)]
+pub struct FenceState {
+    /// The mark, if a token was ever accepted.
+    pub mark: Option<Mark>,
+    /// Grants that instances which are gone did not give back.
+    pub left: Vec<LeftGrant>,
+}
+
+/// One raise.
+#[derive(Clone, Debug)]
+pub struct Raise {
+    /// Whose fence.
+    pub resource: Resource,
+    /// The token that the mark shall not be below.
+    pub token: Token,
+    /// Whether the coordinator named this token as the holder's. A mark that an operator set is
+    /// not confirmed, and its token still has to be when it comes.
+    pub confirmed: bool,
+    /// The holder, where the coordinator named one.
+    pub owner: Option<Owner>,
+    /// Records, with the raise, this instance's right to admit writes of `token`; the value is the
+    /// settle time of the upstream they go to. Only recorded if `token` is not below the mark.
+    pub grant: Option<Duration>,
+}
+
+/// A row of the fence table, for people.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct FenceRow {
+    /// Whose fence.
+    pub resource: Resource,
+    /// The high-water mark.
+    pub highest_token: Token,
+    /// Whether the coordinator named the token as a holder's.
+    pub confirmed: bool,
+    /// The holder that the coordinator named when the mark was raised.
+    pub owner: Option<String>,
+    /// When the mark was raised.
+    pub updated_at: WallTime,
+}
+
+/// Keeps marks and grants.
+#[async_trait]
+pub trait FenceStore: Send + Sync + 'static {
+    /// Reads what is known of a resource.
+    async fn load(&self, resource: Resource) -> Result<FenceState, StoreError>;
+
+    /// Raises the mark to at least `raise.token` and answers the mark that now stands, which is
+    /// higher if a newer token was there already. On disk before it answers.
+    async fn raise(&self, raise: Raise) -> Result<Mark, StoreError>;
+
+    /// Deletes grants whose writes are all over.
+    async fn give_back(&self, grants: Vec<(Resource, Token)>) -> Result<(), StoreError>;
+
+    /// Deletes every grant of this instance but those in `keep`, at a clean shutdown.
+    async fn give_back_all_but(&self, keep: Vec<(Resource, Token)>) -> Result<(), StoreError>;
+
+    /// Fences in the order of their names, after `after`, at most `limit`.
+    async fn list(&self, after: Option<Resource>, limit: u32) -> Result<Vec<FenceRow>, StoreError>;
+
+    /// One fence.
+    async fn show(&self, resource: Resource) -> Result<Option<FenceRow>, StoreError>;
+}

@@ -1,0 +1,148 @@
+//! One SQLite file: the fence store of a single instance, and the home of the embedded
+//! coordinator.
+//!
+//! Owned here: the connection, and with it the file. It is locked exclusively for as long as the
+//! process lives, so that two gateways never share one file. All work goes through one task; what
+//! arrives while a transaction is being made durable shares the next one (group commit).
+//! Deliberately absent: a connection pool. SQLite has one writer, and with the file locked
+//! exclusively one connection.
+
+mod batch;
+mod fences;
+mod open;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use sqlx::{Connection, SqliteConnection};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+
+use super::StoreError;
+use crate::clock::Clock;
+
+pub use batch::Batcher;
+pub use fences::SqliteFences;
+pub use open::OpenError;
+
+/// Jobs that wait for the transaction under way; a caller beyond that waits for a place.
+const QUEUE_JOBS: usize = 1024;
+/// Jobs that share one transaction at the most.
+const BATCH_JOBS: usize = 256;
+
+/// Work inside a transaction that it may share with other jobs.
+#[async_trait]
+trait Job: Send {
+    async fn run(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error>;
+    /// Called after the commit, or after the failure of any job of the transaction.
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+/// A handle to the file. Cheap to clone; the file is closed when the last one is gone.
+#[derive(Clone, Debug)]
+pub struct Database {
+    jobs: mpsc::Sender<Box<dyn Job>>,
+    instance: i64,
+}
+
+impl Database {
+    /// Opens or creates the file, migrates it, checks that it is durable, and takes a new
+    /// instance number.
+    ///
+    /// # Errors
+    /// Says what is wrong with the file and how to mend it.
+    pub async fn open(
+        path: &Path,
+        clock: Clock,
+        tasks: &TaskTracker,
+    ) -> Result<Database, OpenError> {
+        let (connection, instance) = open::open(path, clock).await?;
+        let (jobs, queue) = mpsc::channel(QUEUE_JOBS);
+        tasks.spawn(work(connection, queue));
+        Ok(Database { jobs, instance })
+    }
+
+    /// The number of this run, never given to another.
+    #[must_use]
+    pub const fn instance(&self) -> i64 {
+        self.instance
+    }
+
+    /// Runs `work` in a transaction and answers after the commit. The work is done even if the
+    /// caller stops waiting.
+    ///
+    /// # Errors
+    /// The transaction, or another one that shared it, failed; nothing or everything may be on
+    /// disk.
+    pub async fn call<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, sqlx::Error>>
+            + Send
+            + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let call = Call { work: Some(work), result: None, reply };
+        self.jobs.send(Box::new(call)).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+struct Call<F, T> {
+    work: Option<F>,
+    result: Option<T>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+#[async_trait]
+impl<T, F> Job for Call<F, T>
+where
+    T: Send,
+    F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, sqlx::Error>> + Send,
+{
+    async fn run(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        if let Some(work) = self.work.take() {
+            self.result = Some(work(connection).await?);
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
+        let Call { result, reply, .. } = *self;
+        // A caller that stopped waiting is no error: the work is done.
+        let _ = reply.send(committed.and_then(|()| result.ok_or_else(closed)));
+    }
+}
+
+async fn work(mut connection: SqliteConnection, mut queue: mpsc::Receiver<Box<dyn Job>>) {
+    let mut batch = Vec::with_capacity(BATCH_JOBS);
+    while queue.recv_many(&mut batch, BATCH_JOBS).await > 0 {
+        let committed = transact(&mut connection, &mut batch).await.map_err(|error| {
+            tracing::error!(%error, "the store did not commit");
+            StoreError(Arc::from(error.to_string()))
+        });
+        for job in batch.drain(..) {
+            job.finish(committed.clone());
+        }
+    }
+    if let Err(error) = connection.close().await {
+        tracing::warn!(%error, "closing the store");
+    }
+}
+
+async fn transact(
+    connection: &mut SqliteConnection,
+    batch: &mut [Box<dyn Job>],
+) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    for job in batch {
+        job.run(&mut transaction).await?;
+    }
+    transaction.commit().await
+}
+
+fn closed() -> StoreError {
+    StoreError(Arc::from("the store is closed"))
+}

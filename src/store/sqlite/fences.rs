@@ -1,0 +1,290 @@
+//! Marks and grants in SQLite. Raises and loads of different resources that arrive together are
+//! one transaction and a few statements, whatever their number.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use sqlx::SqliteConnection;
+use tokio_util::task::TaskTracker;
+
+use super::{Batcher, Database};
+use crate::clock::{Clock, WallTime};
+use crate::fence::{LeftGrant, Mark, Owner, Resource, Token};
+use crate::store::{FenceRow, FenceState, FenceStore, Raise, StoreError};
+
+type FenceColumns = (String, i64, bool, Option<String>, i64);
+
+/// The [`FenceStore`] of one SQLite file.
+#[derive(Debug)]
+pub struct SqliteFences {
+    database: Database,
+    loads: Batcher<Resource, FenceState>,
+    raises: Batcher<Raise, Mark>,
+}
+
+impl SqliteFences {
+    /// Keeps marks and grants in `database`.
+    #[must_use]
+    pub fn new(database: &Database, clock: Clock, tasks: &TaskTracker) -> SqliteFences {
+        let instance = database.instance();
+        let for_loads = database.clone();
+        let loads = Batcher::new(tasks, move |resources| {
+            let database = for_loads.clone();
+            Box::pin(async move {
+                database.call(move |c| Box::pin(load_all(c, instance, resources))).await
+            })
+        });
+        let for_raises = database.clone();
+        let raises = Batcher::new(tasks, move |raises| {
+            let database = for_raises.clone();
+            let now = clock.wall();
+            Box::pin(async move {
+                database.call(move |c| Box::pin(raise_all(c, instance, now, raises))).await
+            })
+        });
+        SqliteFences { database: database.clone(), loads, raises }
+    }
+}
+
+#[async_trait]
+impl FenceStore for SqliteFences {
+    async fn load(&self, resource: Resource) -> Result<FenceState, StoreError> {
+        self.loads.call(resource).await
+    }
+
+    async fn raise(&self, raise: Raise) -> Result<Mark, StoreError> {
+        self.raises.call(raise).await
+    }
+
+    async fn give_back(&self, grants: Vec<(Resource, Token)>) -> Result<(), StoreError> {
+        self.database
+            .call(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(
+                        "DELETE FROM grants WHERE (resource, token) IN
+                         (SELECT value ->> 0, value ->> 1 FROM json_each(?1))",
+                    )
+                    .bind(pairs(&grants))
+                    .execute(connection)
+                    .await?;
+                    Ok(())
+                })
+            })
+            .await
+    }
+
+    async fn give_back_all_but(&self, keep: Vec<(Resource, Token)>) -> Result<(), StoreError> {
+        let instance = self.database.instance();
+        self.database
+            .call(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(
+                        "DELETE FROM grants WHERE instance = ?1 AND (resource, token) NOT IN
+                         (SELECT value ->> 0, value ->> 1 FROM json_each(?2))",
+                    )
+                    .bind(instance)
+                    .bind(pairs(&keep))
+                    .execute(connection)
+                    .await?;
+                    Ok(())
+                })
+            })
+            .await
+    }
+
+    async fn list(&self, after: Option<Resource>, limit: u32) -> Result<Vec<FenceRow>, StoreError> {
+        self.database
+            .call(move |connection| {
+                Box::pin(async move {
+                    let rows: Vec<FenceColumns> = sqlx::query_as(
+                        "SELECT resource, token, confirmed, owner, updated_at FROM fences
+                         WHERE resource > ?1 ORDER BY resource LIMIT ?2",
+                    )
+                    .bind(after.as_ref().map_or("", Resource::as_str))
+                    .bind(limit)
+                    .fetch_all(connection)
+                    .await?;
+                    rows.into_iter().map(fence_row).collect()
+                })
+            })
+            .await
+    }
+
+    async fn show(&self, resource: Resource) -> Result<Option<FenceRow>, StoreError> {
+        self.database
+            .call(move |connection| {
+                Box::pin(async move {
+                    let row: Option<FenceColumns> = sqlx::query_as(
+                        "SELECT resource, token, confirmed, owner, updated_at FROM fences
+                         WHERE resource = ?1",
+                    )
+                    .bind(resource.as_str())
+                    .fetch_optional(connection)
+                    .await?;
+                    row.map(fence_row).transpose()
+                })
+            })
+            .await
+    }
+}
+
+async fn load_all(
+    connection: &mut SqliteConnection,
+    instance: i64,
+    resources: Vec<Resource>,
+) -> Result<Vec<FenceState>, sqlx::Error> {
+    let names = json!(resources).to_string();
+    let marks = marks(connection, &names).await?;
+    let rows: Vec<(String, i64, i64)> = sqlx::query_as(
+        "SELECT resource, token, settle_ms FROM grants
+         WHERE resource IN (SELECT value FROM json_each(?1)) AND instance <> ?2",
+    )
+    .bind(&names)
+    .bind(instance)
+    .fetch_all(connection)
+    .await?;
+    let mut left: HashMap<String, Vec<LeftGrant>> = HashMap::new();
+    for (resource, number, settle_ms) in rows {
+        let settle = Duration::from_millis(u64::try_from(settle_ms).unwrap_or(0));
+        left.entry(resource).or_default().push(LeftGrant { token: token(number)?, settle });
+    }
+    Ok(resources
+        .iter()
+        .map(|resource| FenceState {
+            mark: marks.get(resource.as_str()).copied(),
+            left: left.get(resource.as_str()).cloned().unwrap_or_default(),
+        })
+        .collect())
+}
+
+/// Decides the raises in the order of their arrival, then writes only where each resource ends up:
+/// tokens that were overtaken within the batch were never granted anything.
+async fn raise_all(
+    connection: &mut SqliteConnection,
+    instance: i64,
+    now: WallTime,
+    raises: Vec<Raise>,
+) -> Result<Vec<Mark>, sqlx::Error> {
+    let names = json!(raises.iter().map(|raise| &raise.resource).collect::<Vec<_>>());
+    let mut marks = marks(connection, &names.to_string()).await?;
+    let mut owners: HashMap<&str, Option<&Owner>> = HashMap::new();
+    for raise in &raises {
+        let asked = Mark { token: raise.token, confirmed: raise.confirmed };
+        if marks.get(raise.resource.as_str()).is_none_or(|mark| asked > *mark) {
+            marks.insert(raise.resource.to_string(), asked);
+            owners.insert(raise.resource.as_str(), raise.owner.as_ref());
+        }
+    }
+    let fences: Vec<Value> = owners
+        .iter()
+        .map(|(name, owner)| {
+            let mark = marks[*name];
+            json!([name, mark.token.as_i64(), mark.confirmed, owner])
+        })
+        .collect();
+    let mut grants: HashMap<&str, (Token, Duration)> = HashMap::new();
+    for raise in &raises {
+        if let Some(settle) = raise.grant
+            && marks[raise.resource.as_str()].token == raise.token
+        {
+            let longest = grants.entry(raise.resource.as_str()).or_insert((raise.token, settle));
+            longest.1 = longest.1.max(settle);
+        }
+    }
+    let grants: Vec<Value> = grants
+        .iter()
+        .map(|(name, (token, settle))| {
+            json!([name, token.as_i64(), i64::try_from(settle.as_millis()).unwrap_or(i64::MAX)])
+        })
+        .collect();
+    write_fences(connection, now, fences).await?;
+    write_grants(connection, instance, grants).await?;
+    Ok(raises.iter().map(|raise| marks[raise.resource.as_str()]).collect())
+}
+
+async fn write_fences(
+    connection: &mut SqliteConnection,
+    now: WallTime,
+    fences: Vec<Value>,
+) -> Result<(), sqlx::Error> {
+    if fences.is_empty() {
+        return Ok(());
+    }
+    // The comparison is made once more where it counts: whatever the code above does, a row of this
+    // table does not go back.
+    sqlx::query(
+        "INSERT INTO fences (resource, token, confirmed, owner, updated_at)
+         SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, ?2 FROM json_each(?1) WHERE true
+         ON CONFLICT (resource) DO UPDATE SET
+             token = excluded.token, confirmed = excluded.confirmed,
+             owner = excluded.owner, updated_at = excluded.updated_at
+         WHERE (excluded.token, excluded.confirmed) > (fences.token, fences.confirmed)",
+    )
+    .bind(Value::Array(fences).to_string())
+    .bind(now.as_millis())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+async fn write_grants(
+    connection: &mut SqliteConnection,
+    instance: i64,
+    grants: Vec<Value>,
+) -> Result<(), sqlx::Error> {
+    if grants.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(
+        "INSERT INTO grants (resource, token, instance, settle_ms)
+         SELECT value ->> 0, value ->> 1, ?2, value ->> 2 FROM json_each(?1) WHERE true
+         ON CONFLICT (resource, token) DO UPDATE SET
+             instance = excluded.instance, settle_ms = max(grants.settle_ms, excluded.settle_ms)",
+    )
+    .bind(Value::Array(grants).to_string())
+    .bind(instance)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+async fn marks(
+    connection: &mut SqliteConnection,
+    names: &str,
+) -> Result<HashMap<String, Mark>, sqlx::Error> {
+    let rows: Vec<(String, i64, bool)> = sqlx::query_as(
+        "SELECT resource, token, confirmed FROM fences
+         WHERE resource IN (SELECT value FROM json_each(?1))",
+    )
+    .bind(names)
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter()
+        .map(|(resource, number, confirmed)| {
+            Ok((resource, Mark { token: token(number)?, confirmed }))
+        })
+        .collect()
+}
+
+fn fence_row((name, number, confirmed, owner, at): FenceColumns) -> Result<FenceRow, sqlx::Error> {
+    Ok(FenceRow {
+        resource: name.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+        highest_token: token(number)?,
+        confirmed,
+        owner,
+        updated_at: WallTime::from_millis(at),
+    })
+}
+
+fn token(number: i64) -> Result<Token, sqlx::Error> {
+    Token::from_i64(number)
+        .ok_or_else(|| sqlx::Error::Decode(format!("{number} is no fencing token").into()))
+}
+
+fn pairs(grants: &[(Resource, Token)]) -> String {
+    let pairs: Vec<Value> =
+        grants.iter().map(|(resource, token)| json!([resource, token.as_i64()])).collect();
+    Value::Array(pairs).to_string()
+}
