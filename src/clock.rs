@@ -101,6 +101,15 @@ impl std::ops::Add<Duration> for Boottime {
     }
 }
 
+impl std::ops::Sub<Duration> for Boottime {
+    type Output = Boottime;
+
+    fn sub(self, span: Duration) -> Boottime {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Boottime(self.0.saturating_sub(nanos))
+    }
+}
+
 impl WallTime {
     /// Reads a database column or a wire field.
     #[must_use]

@@ -1,13 +1,17 @@
 //! Fencegate: a reverse proxy that makes an HTTP API safe to write from workers that hold leases.
 
+pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod coordinator;
 pub mod fence;
+pub mod fences;
 pub mod gateway;
 pub mod lease_api;
 pub mod metrics;
 pub mod problem;
 pub mod store;
+pub mod telemetry;
+pub mod trace;
 pub mod worker;

@@ -61,6 +61,8 @@ codes! {
     StaleFencingToken = "stale_fencing_token",
     /// The body is larger than the route's limit.
     BodyTooLarge = "body_too_large",
+    /// The request's head is larger than the limit.
+    HeadTooLarge = "head_too_large",
     /// A fenced write came without a token.
     FencingTokenRequired = "fencing_token_required",
     /// No byte of the request reached the upstream.
@@ -106,6 +108,7 @@ impl Code {
             C::LeaseHeld | C::LeaseLost | C::MarkNotRaised => StatusCode::CONFLICT,
             C::StaleFencingToken => StatusCode::PRECONDITION_FAILED,
             C::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            C::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             C::FencingTokenRequired => StatusCode::PRECONDITION_REQUIRED,
             C::UpstreamUnreachable | C::UpstreamOutcomeUnknown => StatusCode::BAD_GATEWAY,
             C::CoordinatorUnavailable
@@ -114,6 +117,22 @@ impl Code {
             | C::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             C::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         }
+    }
+
+    /// Whether the proxy listener can answer it; the others belong to the lease and admin
+    /// listeners alone.
+    #[must_use]
+    pub const fn is_of_the_proxy(self) -> bool {
+        use Code as C;
+        !matches!(
+            self,
+            C::OwnerMismatch
+                | C::LeaseNotFound
+                | C::FenceNotFound
+                | C::LeaseHeld
+                | C::LeaseLost
+                | C::MarkNotRaised
+        )
     }
 
     /// Whether sending the same request again can ever help.
@@ -142,6 +161,7 @@ impl Code {
             | C::MarkNotRaised
             | C::StaleFencingToken
             | C::BodyTooLarge
+            | C::HeadTooLarge
             | C::FencingTokenRequired
             | C::UpstreamOutcomeUnknown
             | C::UpstreamTimeout => false,

@@ -78,6 +78,13 @@ pub trait FenceStore: Send + Sync + 'static {
     /// Deletes every grant of this instance but those in `keep`, at a clean shutdown.
     async fn give_back_all_but(&self, keep: Vec<(Resource, Token)>) -> Result<(), StoreError>;
 
+    /// Grants that instances which are gone did not give back, at most `limit`.
+    async fn left(&self, limit: u32) -> Result<Vec<(Resource, LeftGrant)>, StoreError>;
+
+    /// Deletes grants of instances that are gone whose settle time is at most `settle`, a bounded
+    /// number at once, and answers whether any grant of a gone instance is left.
+    async fn forget_left(&self, settle: Duration) -> Result<bool, StoreError>;
+
     /// Fences in the order of their names, after `after`, at most `limit`.
     async fn list(&self, after: Option<Resource>, limit: u32) -> Result<Vec<FenceRow>, StoreError>;
 

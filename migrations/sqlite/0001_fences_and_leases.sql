@@ -23,6 +23,9 @@ CREATE TABLE grants (
     PRIMARY KEY (resource, token)
 ) STRICT, WITHOUT ROWID;
 
+-- Numbers of instances grow: the rows of those that are gone are a range of this index.
+CREATE INDEX grants_by_instance ON grants (instance);
+
 -- Live leases of the embedded coordinator.
 CREATE TABLE leases (
     resource    TEXT    NOT NULL PRIMARY KEY,

@@ -116,21 +116,9 @@ impl Cell {
 
     /// Decides about a write with `token`.
     pub fn admit(&mut self, token: Token, terms: &Terms, now: Boottime) -> Step {
-        match self.phase {
-            Phase::Open => {}
-            Phase::Empty => return Step::Load,
-            Phase::Closing => return Step::Closing,
-        }
         self.used_at = now;
-        match self.mark {
-            Some(mark) if token < mark.token => return Step::Stale(mark.token),
-            Some(mark) if token == mark.token && mark.confirmed => {}
-            _ => return Step::Confirm,
-        }
-        // A grant on record with a shorter settle time would make a crash look over too early.
-        match self.tenures.last() {
-            Some(newest) if newest.token == token && newest.grant >= Some(terms.settle) => {}
-            _ => return Step::Grant,
+        if let Some(step) = self.first_step(token, terms) {
+            return step;
         }
         if self.tenures.len() > 1
             && let Some(drain) = self.drain(terms.drain, now)
@@ -141,6 +129,26 @@ impl Cell {
             newest.in_flight += 1;
         }
         Step::Admit
+    }
+
+    /// What has to happen before older writes matter; `None` if `token` has the grant.
+    #[must_use]
+    pub fn first_step(&self, token: Token, terms: &Terms) -> Option<Step> {
+        match self.phase {
+            Phase::Open => {}
+            Phase::Empty => return Some(Step::Load),
+            Phase::Closing => return Some(Step::Closing),
+        }
+        match self.mark {
+            Some(mark) if token < mark.token => return Some(Step::Stale(mark.token)),
+            Some(mark) if token == mark.token && mark.confirmed => {}
+            _ => return Some(Step::Confirm),
+        }
+        // A grant on record with a shorter settle time would make a crash look over too early.
+        match self.tenures.last() {
+            Some(newest) if newest.token == token && newest.grant >= Some(terms.settle) => None,
+            _ => Some(Step::Grant),
+        }
     }
 
     /// Whether older tenures still have to end, cutting those whose time is up.
@@ -223,10 +231,23 @@ impl Cell {
         over
     }
 
+    /// Whether the store was read.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.phase != Phase::Empty
+    }
+
     /// Whether somebody may wait for a write to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.tenures.len() > 1
+    }
+
+    /// Cuts all that is in flight.
+    pub fn cut_all(&mut self) {
+        for tenure in &mut self.tenures {
+            tenure.cut = true;
+        }
     }
 
     /// Whether writes of `token` that are in flight have to stop.
@@ -266,16 +287,17 @@ impl Cell {
     /// Begins to give the cell up, if nothing is under way, and names the tokens whose grants are
     /// to be deleted. Until that is done no write may be admitted: its grant would be deleted too.
     pub fn close(&mut self, now: Boottime) -> Option<SmallVec<[Token; 1]>> {
-        if self.phase != Phase::Open || self.tenures.iter().any(|tenure| !tenure.is_over(now)) {
+        if self.phase == Phase::Closing || self.tenures.iter().any(|tenure| !tenure.is_over(now)) {
             return None;
         }
         self.phase = Phase::Closing;
         Some(self.tenures.iter().map(|tenure| tenure.token).collect())
     }
 
-    /// Goes on as before: the grants could not be given back.
+    /// Forgets everything, so that the store is read again: the grants could not be given back, or
+    /// nobody knows whether they were.
     pub fn reopen(&mut self) {
-        self.phase = Phase::Open;
+        *self = Cell::new(self.used_at);
     }
 
     fn tenure(&mut self, token: Token) -> &mut Tenure {

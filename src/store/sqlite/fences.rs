@@ -94,6 +94,54 @@ impl FenceStore for SqliteFences {
             .await
     }
 
+    async fn left(&self, limit: u32) -> Result<Vec<(Resource, LeftGrant)>, StoreError> {
+        let instance = self.database.instance();
+        self.database
+            .call(move |connection| {
+                Box::pin(async move {
+                    let rows: Vec<(String, i64, i64)> = sqlx::query_as(
+                        "SELECT resource, token, settle_ms FROM grants
+                         WHERE instance < ?1 LIMIT ?2",
+                    )
+                    .bind(instance)
+                    .bind(limit)
+                    .fetch_all(connection)
+                    .await?;
+                    rows.into_iter()
+                        .map(|(name, token, settle_ms)| {
+                            Ok((resource(&name)?, left_grant(token, settle_ms)?))
+                        })
+                        .collect()
+                })
+            })
+            .await
+    }
+
+    async fn forget_left(&self, settle: Duration) -> Result<bool, StoreError> {
+        let instance = self.database.instance();
+        self.database
+            .call(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(
+                        "DELETE FROM grants WHERE (resource, token) IN
+                         (SELECT resource, token FROM grants
+                          WHERE instance < ?1 AND settle_ms <= ?2 LIMIT 10000)",
+                    )
+                    .bind(instance)
+                    .bind(millis(settle))
+                    .execute(&mut *connection)
+                    .await?;
+                    let (is_left,) =
+                        sqlx::query_as("SELECT EXISTS (SELECT 1 FROM grants WHERE instance < ?1)")
+                            .bind(instance)
+                            .fetch_one(connection)
+                            .await?;
+                    Ok(is_left)
+                })
+            })
+            .await
+    }
+
     async fn list(&self, after: Option<Resource>, limit: u32) -> Result<Vec<FenceRow>, StoreError> {
         self.database
             .call(move |connection| {
@@ -139,7 +187,7 @@ async fn load_all(
     let marks = marks(connection, &names).await?;
     let rows: Vec<(String, i64, i64)> = sqlx::query_as(
         "SELECT resource, token, settle_ms FROM grants
-         WHERE resource IN (SELECT value FROM json_each(?1)) AND instance <> ?2",
+         WHERE resource IN (SELECT value FROM json_each(?1)) AND instance < ?2",
     )
     .bind(&names)
     .bind(instance)
@@ -147,8 +195,7 @@ async fn load_all(
     .await?;
     let mut left: HashMap<String, Vec<LeftGrant>> = HashMap::new();
     for (resource, number, settle_ms) in rows {
-        let settle = Duration::from_millis(u64::try_from(settle_ms).unwrap_or(0));
-        left.entry(resource).or_default().push(LeftGrant { token: token(number)?, settle });
+        left.entry(resource).or_default().push(left_grant(number, settle_ms)?);
     }
     Ok(resources
         .iter()
@@ -195,9 +242,7 @@ async fn raise_all(
     }
     let grants: Vec<Value> = grants
         .iter()
-        .map(|(name, (token, settle))| {
-            json!([name, token.as_i64(), i64::try_from(settle.as_millis()).unwrap_or(i64::MAX)])
-        })
+        .map(|(name, (token, settle))| json!([name, token.as_i64(), millis(*settle)]))
         .collect();
     write_fences(connection, now, fences).await?;
     write_grants(connection, instance, grants).await?;
@@ -270,12 +315,25 @@ async fn marks(
 
 fn fence_row((name, number, confirmed, owner, at): FenceColumns) -> Result<FenceRow, sqlx::Error> {
     Ok(FenceRow {
-        resource: name.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+        resource: resource(&name)?,
         highest_token: token(number)?,
         confirmed,
         owner,
         updated_at: WallTime::from_millis(at),
     })
+}
+
+fn left_grant(number: i64, settle_ms: i64) -> Result<LeftGrant, sqlx::Error> {
+    let settle = Duration::from_millis(u64::try_from(settle_ms).unwrap_or(0));
+    Ok(LeftGrant { token: token(number)?, settle })
+}
+
+fn resource(name: &str) -> Result<Resource, sqlx::Error> {
+    Resource::new(name).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn token(number: i64) -> Result<Token, sqlx::Error> {

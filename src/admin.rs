@@ -1,0 +1,226 @@
+//! The admin listener: metrics, health, and a look at the fences.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use http::StatusCode;
+use prometheus::{Registry, TextEncoder};
+use serde::{Deserialize, Serialize};
+
+use crate::fence::{Resource, Token};
+use crate::fences::{DoubtView, Fences, LeftView, Refused};
+use crate::metrics::Census;
+use crate::problem::{Code, Problem};
+use crate::store::{FenceRow, StoreError};
+
+/// Rows of a page unless the request says otherwise, and at the most.
+const PAGE_ROWS: u32 = 100;
+const MOST_ROWS: u32 = 1000;
+
+/// What the admin listener shows.
+#[derive(Clone)]
+pub struct Admin {
+    /// Admission.
+    pub fences: Arc<Fences>,
+    /// What `/metrics` prints.
+    pub registry: Registry,
+    /// Gauges that are set when they are asked for.
+    pub census: Arc<Census>,
+    /// Open client connections of the proxy listener.
+    pub connections: Arc<dyn Fn() -> usize + Send + Sync>,
+    /// Whether new requests are welcome.
+    pub ready: Arc<AtomicBool>,
+}
+
+/// The listener's paths.
+#[must_use]
+pub fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/livez", get(async || "alive\n"))
+        .route("/readyz", get(ready))
+        .route("/v1/fences", get(list))
+        .route("/v1/fences/{resource}", get(show).post(raise))
+        .route("/v1/in-doubt", get(in_doubt))
+        .fallback(async || Answer::from(Problem::new(Code::NoRoute, "there is no such path here")))
+        .method_not_allowed_fallback(async || {
+            Answer::from(Problem::new(
+                Code::MethodNotAllowed,
+                "this path does not take that method",
+            ))
+        })
+        .with_state(admin)
+}
+
+/// A problem as axum wants it.
+struct Answer(Problem);
+
+impl From<Problem> for Answer {
+    fn from(problem: Problem) -> Answer {
+        Answer(problem)
+    }
+}
+
+impl From<StoreError> for Answer {
+    fn from(error: StoreError) -> Answer {
+        Answer(Problem::new(Code::FenceStoreUnavailable, error.to_string()))
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        self.0.to_response().map(Into::into)
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> Result<String, Answer> {
+    let (cells, in_flight, grants) = admin.fences.census();
+    let census = &admin.census;
+    census.cells.set(cells.cast_signed() as i64);
+    census.in_flight.set(in_flight.cast_signed());
+    census.grants.set(grants.cast_signed());
+    census.in_doubt.set(admin.fences.doubts().unsettled().cast_signed() as i64);
+    census.connections.set((admin.connections)().cast_signed() as i64);
+    TextEncoder::new()
+        .encode_to_string(&admin.registry.gather())
+        .map_err(|error| Answer(Problem::new(Code::Overloaded, error.to_string())))
+}
+
+async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
+    if admin.ready.load(Ordering::Relaxed) {
+        (StatusCode::OK, "ready\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Page {
+    after: Option<Resource>,
+    limit: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Fence {
+    #[serde(flatten)]
+    row: FenceRow,
+    in_flight: u32,
+}
+
+#[derive(Serialize)]
+struct FencePage {
+    fences: Vec<Fence>,
+    /// Give it as `after` to get the next page.
+    next: Option<Resource>,
+}
+
+async fn list(
+    State(admin): State<Admin>,
+    page: Result<Query<Page>, QueryRejection>,
+) -> Result<Json<FencePage>, Answer> {
+    let Query(page) = page.map_err(|error| invalid(&error.body_text()))?;
+    let limit = page.limit.unwrap_or(PAGE_ROWS).clamp(1, MOST_ROWS);
+    let rows = admin.fences.list(page.after, limit).await?;
+    let is_full = rows.len() >= limit as usize;
+    let next = rows.last().filter(|_| is_full).map(|row| row.resource.clone());
+    let fences = rows.into_iter().map(|row| admin.fence(row)).collect();
+    Ok(Json(FencePage { fences, next }))
+}
+
+async fn show(
+    State(admin): State<Admin>,
+    resource: Result<Path<String>, PathRejection>,
+) -> Result<Json<Fence>, Answer> {
+    let resource = named(resource)?;
+    let row = admin.fences.show(resource.clone()).await?.ok_or_else(|| {
+        let mut problem = Problem::new(Code::FenceNotFound, "no token was ever accepted for it");
+        problem.resource = Some(resource.to_string());
+        Answer(problem)
+    })?;
+    Ok(Json(admin.fence(row)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RaiseTo {
+    token: Token,
+}
+
+/// Raises a mark by an operator's word, to shut out every lower token.
+async fn raise(
+    State(admin): State<Admin>,
+    resource: Result<Path<String>, PathRejection>,
+    body: Result<Json<RaiseTo>, JsonRejection>,
+) -> Result<Json<Fence>, Answer> {
+    let resource = named(resource)?;
+    let Json(RaiseTo { token }) = body.map_err(|error| invalid(&error.body_text()))?;
+    let mark = admin.fences.raise_by_operator(&resource, token).await.map_err(|error| {
+        let code = match error {
+            Refused::Store(_) => Code::FenceStoreUnavailable,
+            _ => Code::Overloaded,
+        };
+        Answer(Problem::new(code, error.to_string()))
+    })?;
+    if mark.token > token {
+        let mut problem =
+            Problem::new(Code::MarkNotRaised, "the mark is higher already; it is never lowered");
+        problem.resource = Some(resource.to_string());
+        problem.presented_token = Some(token);
+        problem.highest_token = Some(mark.token);
+        return Err(Answer(problem));
+    }
+    tracing::warn!(%resource, %token, "mark raised by an operator");
+    show(State(admin), Ok(Path(resource.to_string()))).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limit {
+    limit: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct InDoubt {
+    /// Writes of this run, newest first.
+    in_doubt: Vec<DoubtView>,
+    /// Grants that an earlier run did not give back, and that are not settled: writes of these
+    /// tokens may be in doubt, how many is not known.
+    left_by_crash: Vec<LeftView>,
+}
+
+async fn in_doubt(
+    State(admin): State<Admin>,
+    limit: Result<Query<Limit>, QueryRejection>,
+) -> Result<Json<InDoubt>, Answer> {
+    let Query(Limit { limit }) = limit.map_err(|error| invalid(&error.body_text()))?;
+    let limit = limit.unwrap_or(PAGE_ROWS).clamp(1, MOST_ROWS);
+    Ok(Json(InDoubt {
+        in_doubt: admin.fences.doubts().list(limit as usize),
+        left_by_crash: admin.fences.left(limit).await?,
+    }))
+}
+
+impl Admin {
+    fn fence(&self, row: FenceRow) -> Fence {
+        Fence { in_flight: self.fences.in_flight(&row.resource), row }
+    }
+}
+
+fn named(resource: Result<Path<String>, PathRejection>) -> Result<Resource, Answer> {
+    let Path(name) = resource.map_err(|error| unresolvable(&error.body_text()))?;
+    Resource::new(&name).map_err(|error| unresolvable(&error.to_string()))
+}
+
+fn unresolvable(detail: &str) -> Answer {
+    Answer(Problem::new(Code::UnresolvableResource, detail))
+}
+
+fn invalid(detail: &str) -> Answer {
+    Answer(Problem::new(Code::InvalidRequest, detail))
+}

@@ -1,0 +1,418 @@
+//! Admission: the only place where a [`Permit`] is made.
+//!
+//! [`Fences`] joins the pure cells of [`crate::fence`] with the store and the coordinator. The fast
+//! path looks at memory alone. Everything else goes through [`Fences::admit`], which does what the
+//! cell says must come first and then asks the cell again; it never decides anything by itself.
+//! Dropping the future of an admission is safe at any point: nothing was forwarded yet, and a
+//! raise that the store confirms after that only makes the fence stricter.
+//! Deliberately absent: HTTP. Nothing here knows what a request is.
+
+mod housekeeping;
+mod in_doubt;
+mod permit;
+mod slot;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::{Boottime, Clock};
+use crate::coordinator::{Coordinator, CoordinatorError};
+use crate::fence::{Mark, Owner, Resource, Step, Terms, Token};
+use crate::metrics::FenceMetrics;
+use crate::store::{FenceRow, FenceStore, Raise, StoreError};
+
+pub use housekeeping::Bounds;
+pub use in_doubt::{DoubtView, Doubts, LeftView, Write};
+pub use permit::Permit;
+pub(crate) use slot::Slot;
+
+/// A store or coordinator that takes longer is treated as not answering.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a write asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// The route's terms.
+    pub terms: Terms,
+    /// How long the write may wait for older ones.
+    pub wait: Duration,
+    /// Whether the coordinator has to confirm a new token (promise 4).
+    pub held: bool,
+}
+
+/// Why a write was not admitted.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Refused {
+    /// A newer token was accepted already.
+    #[error("a newer token, {highest}, was accepted before")]
+    Stale {
+        /// The mark.
+        highest: Token,
+    },
+    /// The coordinator does not name the token as the holder's.
+    #[error("the coordinator does not name this token as the present holder's")]
+    NotHeld {
+        /// The mark, if any.
+        highest: Option<Token>,
+    },
+    /// Older writes were not over in time.
+    #[error("older writes are still under way")]
+    Draining,
+    /// Too many writes wait on the resource.
+    #[error("too many writes wait on this resource")]
+    Overloaded,
+    /// The coordinator did not answer.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
+    /// The store did not confirm.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The fences of one instance.
+pub struct Fences {
+    slots: DashMap<Resource, Arc<Slot>>,
+    store: Arc<dyn FenceStore>,
+    coordinator: Arc<dyn Coordinator>,
+    shared: Arc<Shared>,
+    /// No instance that left a grant behind was alive at this moment or later.
+    dead_since: Boottime,
+    bounds: Bounds,
+}
+
+/// What a permit needs when it ends.
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) doubts: Doubts,
+    pub(crate) metrics: FenceMetrics,
+    over: mpsc::Sender<(Resource, Token)>,
+}
+
+impl Fences {
+    /// Starts with nothing in memory, and spawns what gives grants back. `store` must be this
+    /// process's alone from before this call.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn FenceStore>,
+        coordinator: Arc<dyn Coordinator>,
+        clock: Clock,
+        bounds: Bounds,
+        metrics: FenceMetrics,
+        tasks: &TaskTracker,
+    ) -> Arc<Fences> {
+        let (over, queue) = mpsc::channel(housekeeping::QUEUE_GRANTS);
+        let doubts = Doubts::new(clock);
+        let fences = Arc::new(Fences {
+            slots: DashMap::new(),
+            store,
+            coordinator,
+            shared: Arc::new(Shared { clock, doubts, metrics, over }),
+            dead_since: clock.now(),
+            bounds,
+        });
+        housekeeping::spawn(&fences, queue, tasks);
+        fences
+    }
+
+    /// Admits from memory, without I/O or allocation, a write whose token holds the grant; refuses
+    /// from memory one that is known to be stale. `None`: [`Fences::admit`] has to find out.
+    pub fn admit_from_memory(
+        &self,
+        resource: &str,
+        token: Token,
+        terms: &Terms,
+    ) -> Option<Result<Permit, Refused>> {
+        let slot = self.slots.get(resource)?;
+        let step = slot.cell().admit(token, terms, self.shared.clock.now());
+        match step {
+            Step::Admit => Some(Ok(Permit::new(Arc::clone(&slot), token, terms.settle))),
+            Step::Stale(highest) => Some(Err(Refused::Stale { highest })),
+            Step::Load | Step::Confirm | Step::Grant | Step::Drain { .. } | Step::Closing => None,
+        }
+    }
+
+    /// Admits or refuses a write; waits for the store, the coordinator and older writes where it
+    /// has to.
+    ///
+    /// # Errors
+    /// See [`Refused`]. Nothing was forwarded.
+    pub async fn admit(
+        &self,
+        resource: &Resource,
+        token: Token,
+        demand: &Demand,
+    ) -> Result<Permit, Refused> {
+        let give_up_at = self.shared.clock.now() + demand.wait;
+        let mut draining = None;
+        loop {
+            let slot = self.slot(resource);
+            let _waiting = Waiting::enter(&slot.waiters, self.bounds.waiters)?;
+            let changed = slot.changed.notified();
+            tokio::pin!(changed);
+            // Enabled before the cell is asked, else a change between the two would be missed.
+            changed.as_mut().enable();
+            let step = self.step(&slot, token, &demand.terms);
+            match step {
+                Step::Admit => {
+                    self.release_over(&slot);
+                    return Ok(Permit::new(Arc::clone(&slot), token, demand.terms.settle));
+                }
+                Step::Stale(highest) => return Err(Refused::Stale { highest }),
+                Step::Load => self.load(&slot).await?,
+                Step::Confirm | Step::Grant => self.raise(&slot, token, demand).await?,
+                Step::Closing => changed.await,
+                Step::Drain { again_at, cut } => {
+                    if cut {
+                        slot.cut.notify_waiters();
+                    }
+                    draining.get_or_insert_with(|| self.shared.metrics.drain.start_timer());
+                    self.wait_for_drain(&slot, changed, again_at, give_up_at).await?;
+                }
+            }
+        }
+    }
+
+    async fn wait_for_drain(
+        &self,
+        slot: &Slot,
+        changed: std::pin::Pin<&mut tokio::sync::futures::Notified<'_>>,
+        again_at: Option<Boottime>,
+        give_up_at: Boottime,
+    ) -> Result<(), Refused> {
+        let clock = self.shared.clock;
+        if clock.now() >= give_up_at {
+            tracing::warn!(resource = %slot.resource, "older writes were not over in time");
+            return Err(Refused::Draining);
+        }
+        let look_at = again_at.map_or(give_up_at, |again_at| again_at.min(give_up_at));
+        tokio::select! {
+            () = changed => {}
+            () = clock.sleep_until(look_at) => {}
+        }
+        Ok(())
+    }
+
+    fn step(&self, slot: &Slot, token: Token, terms: &Terms) -> Step {
+        slot.cell().admit(token, terms, self.shared.clock.now())
+    }
+
+    fn slot(&self, resource: &Resource) -> Arc<Slot> {
+        if let Some(slot) = self.slots.get(resource) {
+            return Arc::clone(&slot);
+        }
+        let slot = self
+            .slots
+            .entry(resource.clone())
+            .or_insert_with(|| Arc::new(Slot::new(resource.clone(), Arc::clone(&self.shared))));
+        Arc::clone(&slot)
+    }
+
+    async fn load(&self, slot: &Slot) -> Result<(), Refused> {
+        let _turn = slot.turn.lock().await;
+        if slot.cell().is_loaded() {
+            return Ok(());
+        }
+        let state = answer_within(self.store.load(slot.resource.clone())).await?;
+        slot.cell().loaded(state.mark, &state.left, self.dead_since);
+        slot.changed.notify_waiters();
+        Ok(())
+    }
+
+    async fn raise(&self, slot: &Slot, token: Token, demand: &Demand) -> Result<(), Refused> {
+        // One conversation with store and coordinator at a time on one resource: of many writes of
+        // one new token the first asks, and the others find its answer.
+        let _turn = slot.turn.lock().await;
+        let before = slot.cell().mark();
+        let first = slot.cell().first_step(token, &demand.terms);
+        let owner = match first {
+            Some(Step::Grant) => None,
+            Some(Step::Confirm) if demand.held => match self.confirm(slot, token, before).await? {
+                Some(owner) => Some(owner),
+                None => return Ok(()),
+            },
+            Some(Step::Confirm) => None,
+            _ => return Ok(()),
+        };
+        let raise = Raise {
+            resource: slot.resource.clone(),
+            token,
+            confirmed: true,
+            owner,
+            grant: Some(demand.terms.settle),
+        };
+        self.record(slot, raise, before).await
+    }
+
+    /// Asks the coordinator whose token this is. `None`: a newer holder's, and the mark has been
+    /// raised to that one's token, so that the cell knows by now.
+    async fn confirm(
+        &self,
+        slot: &Slot,
+        token: Token,
+        before: Option<Mark>,
+    ) -> Result<Option<Owner>, Refused> {
+        let asked = {
+            let _timed = self.shared.metrics.coordinator.start_timer();
+            timeout(ANSWER_WITHIN, self.coordinator.holder(slot.resource.clone())).await
+        };
+        let holder =
+            asked.unwrap_or_else(|_| Err(CoordinatorError("it took longer than 10 s".into())))?;
+        match holder {
+            Some(lease) if lease.token == token => Ok(Some(lease.owner)),
+            Some(lease) if lease.token > token => {
+                let raise = Raise {
+                    resource: slot.resource.clone(),
+                    token: lease.token,
+                    confirmed: true,
+                    owner: Some(lease.owner),
+                    grant: None,
+                };
+                self.record(slot, raise, before).await?;
+                Ok(None)
+            }
+            _ => Err(Refused::NotHeld { highest: before.map(|mark| mark.token) }),
+        }
+    }
+
+    /// Makes a raise durable, and only then known: promise 1.
+    async fn record(&self, slot: &Slot, raise: Raise, before: Option<Mark>) -> Result<(), Refused> {
+        let Raise { token, grant, owner, .. } = raise.clone();
+        let mark = {
+            let _timed = self.shared.metrics.raise.start_timer();
+            answer_within(self.store.raise(raise)).await?
+        };
+        let now = self.shared.clock.now();
+        {
+            let mut cell = slot.cell();
+            cell.raised(mark, now);
+            if let Some(settle) = grant
+                && mark.token == token
+            {
+                cell.granted(token, settle);
+            }
+        }
+        self.release_over(slot);
+        slot.changed.notify_waiters();
+        if before.is_none_or(|before| before.token < mark.token) {
+            self.shared.metrics.raises.inc();
+            tracing::info!(
+                resource = %slot.resource,
+                owner = owner.as_ref().map(Owner::as_str),
+                token = %token,
+                mark = %mark.token,
+                mark_before = before.map(|mark| mark.token.get()),
+                "mark raised"
+            );
+        }
+        Ok(())
+    }
+
+    /// Raises a mark by an operator's word. It admits nobody: the token still has to be confirmed.
+    ///
+    /// # Errors
+    /// The store did not confirm.
+    pub async fn raise_by_operator(
+        &self,
+        resource: &Resource,
+        token: Token,
+    ) -> Result<Mark, Refused> {
+        let slot = self.slot(resource);
+        self.load(&slot).await?;
+        let _turn = slot.turn.lock().await;
+        let before = slot.cell().mark();
+        let raise =
+            Raise { resource: resource.clone(), token, confirmed: false, owner: None, grant: None };
+        self.record(&slot, raise, before).await?;
+        let mark = slot.cell().mark();
+        Ok(mark.unwrap_or(Mark { token, confirmed: false }))
+    }
+
+    /// A page of fences, from the store.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn list(
+        &self,
+        after: Option<Resource>,
+        limit: u32,
+    ) -> Result<Vec<FenceRow>, StoreError> {
+        answer_within(self.store.list(after, limit)).await
+    }
+
+    /// One fence, from the store.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn show(&self, resource: Resource) -> Result<Option<FenceRow>, StoreError> {
+        answer_within(self.store.show(resource)).await
+    }
+
+    /// Writes of this resource that are in flight here.
+    #[must_use]
+    pub fn in_flight(&self, resource: &Resource) -> u32 {
+        self.slots.get(resource).map_or(0, |slot| slot.cell().in_flight())
+    }
+
+    /// Writes whose outcome is unknown.
+    #[must_use]
+    pub fn doubts(&self) -> &Doubts {
+        &self.shared.doubts
+    }
+
+    /// Grants that an earlier run did not give back and whose writes can still take effect.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn left(&self, limit: u32) -> Result<Vec<LeftView>, StoreError> {
+        let clock = self.shared.clock;
+        let left = answer_within(self.store.left(limit)).await?;
+        let views = left.into_iter().filter_map(|(resource, grant)| {
+            let until = self.dead_since + grant.settle;
+            (until > clock.now()).then(|| LeftView {
+                resource,
+                token: grant.token,
+                settles_at: clock.wall_at(until),
+            })
+        });
+        Ok(views.collect())
+    }
+
+    /// Queues the grants of tenures that are over to be given back.
+    fn release_over(&self, slot: &Slot) {
+        let over = slot.cell().take_over(self.shared.clock.now());
+        slot.give_back(over);
+    }
+}
+
+async fn answer_within<T>(
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout(ANSWER_WITHIN, answer)
+        .await
+        .unwrap_or_else(|_| Err(StoreError("it took longer than 10 s".into())))
+}
+
+/// Counts a write that waits, within a bound.
+struct Waiting<'a>(&'a AtomicU32);
+
+impl Waiting<'_> {
+    fn enter(waiters: &AtomicU32, limit: u32) -> Result<Waiting<'_>, Refused> {
+        let waiting = Waiting(waiters);
+        if waiters.fetch_add(1, Ordering::Relaxed) >= limit {
+            return Err(Refused::Overloaded);
+        }
+        Ok(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

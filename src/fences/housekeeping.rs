@@ -1,0 +1,176 @@
+//! What keeps memory and the grant table small, and what a clean shutdown leaves behind.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use super::Fences;
+use crate::clock::Boottime;
+use crate::fence::{Resource, Token};
+use crate::store::StoreError;
+
+pub(super) const QUEUE_GRANTS: usize = 4096;
+const BATCH_GRANTS: usize = 1024;
+/// Grants that are over are of no hurry: collecting them spares a commit per handover.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What bounds memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Writes that wait on one resource.
+    pub waiters: u32,
+    /// Resources in memory.
+    pub cells: usize,
+    /// How long a resource stays in memory without a write.
+    pub idle: Duration,
+}
+
+pub(super) fn spawn(
+    fences: &Arc<Fences>,
+    over: mpsc::Receiver<(Resource, Token)>,
+    tasks: &TaskTracker,
+) {
+    tasks.spawn(give_back(Arc::downgrade(fences), over));
+    tasks.spawn(evict(Arc::downgrade(fences)));
+    tasks.spawn(forget_left(Arc::downgrade(fences)));
+}
+
+async fn give_back(fences: Weak<Fences>, mut over: mpsc::Receiver<(Resource, Token)>) {
+    let mut batch = Vec::new();
+    while over.recv_many(&mut batch, BATCH_GRANTS).await > 0 {
+        let Some(fences) = fences.upgrade() else { return };
+        // A failure was logged by the store. The rows stay until the clean shutdown.
+        let _ = fences.store.give_back(std::mem::take(&mut batch)).await;
+        drop(fences);
+        tokio::time::sleep(GIVE_BACK_EVERY).await;
+    }
+}
+
+async fn evict(fences: Weak<Fences>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(fences) = fences.upgrade() else { return };
+        fences.evict_idle().await;
+    }
+}
+
+/// Deletes what earlier runs left, once it has settled. No more of it can appear: this instance has
+/// the store to itself.
+async fn forget_left(fences: Weak<Fences>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(fences) = fences.upgrade() else { return };
+        let alone_for = fences.shared.clock.now().since(fences.dead_since);
+        if let Ok(false) = fences.store.forget_left(alone_for).await {
+            return;
+        }
+    }
+}
+
+impl Fences {
+    /// Gives the grants of idle resources back, then forgets these resources.
+    async fn evict_idle(&self) {
+        let closing = self.close_idle();
+        for batch in closing.chunks(BATCH_GRANTS) {
+            let grants = batch
+                .iter()
+                .flat_map(|(resource, tokens)| {
+                    tokens.iter().map(|token| (resource.clone(), *token))
+                })
+                .collect::<Vec<_>>();
+            let given_back =
+                if grants.is_empty() { Ok(()) } else { self.store.give_back(grants).await };
+            for (resource, _) in batch {
+                self.end_closing(resource, given_back.is_ok());
+            }
+        }
+    }
+
+    fn close_idle(&self) -> Vec<(Resource, Vec<Token>)> {
+        let now = self.shared.clock.now();
+        let oldest_kept = self.oldest_kept(now);
+        let mut closing = Vec::new();
+        for slot in &self.slots {
+            // The map's own reference alone: nobody holds a permit, waits, or is about to ask. The
+            // map's lock keeps it so until the cell is marked.
+            if Arc::strong_count(&slot) > 1 {
+                continue;
+            }
+            let mut cell = slot.cell();
+            if cell.used_at() < oldest_kept
+                && let Some(tokens) = cell.close(now)
+            {
+                closing.push((slot.resource.clone(), tokens.to_vec()));
+            }
+        }
+        closing
+    }
+
+    /// Cells last used before this moment are given up: those idle for long, and the least
+    /// recently used ones above the bound.
+    fn oldest_kept(&self, now: Boottime) -> Boottime {
+        let idle_since = now - self.bounds.idle;
+        let surplus = self.slots.len().saturating_sub(self.bounds.cells);
+        if surplus == 0 {
+            return idle_since;
+        }
+        let mut used: Vec<Boottime> = self.slots.iter().map(|slot| slot.cell().used_at()).collect();
+        let last = used.len().saturating_sub(1);
+        let (_, cutoff, _) = used.select_nth_unstable(surplus.min(last));
+        idle_since.max(*cutoff)
+    }
+
+    fn end_closing(&self, resource: &Resource, given_back: bool) {
+        let slot = if given_back {
+            self.slots.remove(resource).map(|(_, slot)| slot)
+        } else {
+            self.slots.get(resource).map(|slot| {
+                slot.cell().reopen();
+                Arc::clone(&slot)
+            })
+        };
+        if let Some(slot) = slot {
+            slot.changed.notify_waiters();
+        }
+    }
+
+    /// Resources in memory, writes in flight, and grants, for the gauges.
+    #[must_use]
+    pub fn census(&self) -> (usize, u64, u64) {
+        let mut in_flight = 0;
+        let mut grants = 0;
+        for slot in &self.slots {
+            let cell = slot.cell();
+            in_flight += u64::from(cell.in_flight());
+            grants += cell.grants().count() as u64;
+        }
+        (self.slots.len(), in_flight, grants)
+    }
+
+    /// Cuts every write that is still in flight, at the end of the grace of a shutdown.
+    pub fn cut_all(&self) {
+        for slot in &self.slots {
+            slot.cell().cut_all();
+            slot.cut.notify_waiters();
+        }
+    }
+
+    /// Gives all grants back but those whose writes may still take effect: for these the next
+    /// instance has to wait. Admit nothing after this.
+    ///
+    /// # Errors
+    /// The store did not confirm: every grant stays, which costs a wait but is safe.
+    pub async fn give_back_all(&self) -> Result<usize, StoreError> {
+        let now = self.shared.clock.now();
+        let mut keep = Vec::new();
+        for slot in &self.slots {
+            keep.extend(slot.cell().unsettled(now).map(|token| (slot.resource.clone(), token)));
+        }
+        let kept = keep.len();
+        super::answer_within(self.store.give_back_all_but(keep)).await?;
+        Ok(kept)
+    }
+}

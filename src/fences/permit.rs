@@ -1,0 +1,98 @@
+//! The right to forward one write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Slot, Write};
+use crate::fence::{Outcome, Resource, Token};
+
+/// The right to forward one write, and the duty to say how it ended. While it exists, no newer
+/// token's write is forwarded on its resource. Dropped without a word, the write counts as in doubt.
+pub struct Permit {
+    slot: Arc<Slot>,
+    token: Token,
+    settle: Duration,
+    ended: bool,
+}
+
+impl Permit {
+    pub(super) fn new(slot: Arc<Slot>, token: Token, settle: Duration) -> Permit {
+        Permit { slot, token, settle, ended: false }
+    }
+
+    /// The resource.
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.slot.resource
+    }
+
+    /// The token.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The write was answered, or no byte of it was sent.
+    pub fn over(mut self) {
+        self.end(Outcome::Over);
+    }
+
+    /// The write was sent at least in part, and nobody knows whether it takes effect.
+    pub fn in_doubt(mut self, write: Write) {
+        self.end_in_doubt(write);
+    }
+
+    /// Resolves when the write has to stop, because a newer one has waited long enough.
+    pub async fn cut(&self) {
+        loop {
+            let told = self.slot.cut.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            if self.slot.cell().is_cut(self.token) {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    fn end_in_doubt(&mut self, write: Write) {
+        let until = self.slot.shared.clock.now() + self.settle;
+        self.end(Outcome::InDoubt(until));
+        self.slot.shared.metrics.in_doubt_total.inc();
+        tracing::warn!(
+            resource = %self.slot.resource,
+            token = %self.token,
+            route = &*write.route,
+            upstream = &*write.upstream,
+            method = write.method,
+            trace_id = write.trace_id,
+            reason = write.reason,
+            "write in doubt"
+        );
+        self.slot.shared.doubts.add(self.slot.resource.clone(), self.token, write, until);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let over = {
+            let mut cell = self.slot.cell();
+            cell.finish(self.token, outcome);
+            if !cell.is_draining() {
+                return;
+            }
+            cell.take_over(self.slot.shared.clock.now())
+        };
+        self.slot.give_back(over);
+        self.slot.changed.notify_waiters();
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end_in_doubt(Write::default());
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A cell with the means to wait for it.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::Shared;
+use crate::fence::{Cell, Resource, Token};
+
+/// One resource's place in memory.
+pub(crate) struct Slot {
+    pub(crate) resource: Resource,
+    cell: Mutex<Cell>,
+    /// Something happened that a waiting write may depend on.
+    pub(crate) changed: Notify,
+    /// Writes in flight have to look whether they are cut.
+    pub(crate) cut: Notify,
+    /// Held while the store or the coordinator is asked about this resource.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) waiters: AtomicU32,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Slot {
+    pub(crate) fn new(resource: Resource, shared: Arc<Shared>) -> Slot {
+        Slot {
+            resource,
+            cell: Mutex::new(Cell::new(shared.clock.now())),
+            changed: Notify::new(),
+            cut: Notify::new(),
+            turn: tokio::sync::Mutex::new(()),
+            waiters: AtomicU32::new(0),
+            shared,
+        }
+    }
+
+    /// The cell. No method of it panics half way, so a poisoned lock guards a whole cell.
+    pub(crate) fn cell(&self) -> MutexGuard<'_, Cell> {
+        self.cell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues grants to be deleted. If the queue is full they stay until the clean shutdown: a
+    /// grant too many only makes a higher token wait after a crash.
+    pub(crate) fn give_back(&self, over: impl IntoIterator<Item = Token>) {
+        for token in over {
+            let _ = self.shared.over.try_send((self.resource.clone(), token));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Sending a request upstream, and knowing afterwards what may have happened to it.
+//!
+//! The one thing that has to be right here: a write is tried again, or called "not forwarded", only
+//! while no byte of it can have been written. hyper says so by handing the request back.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use super::body::{BodyError, RequestBody, ResponseBody};
+use super::refusal::Refusal;
+use super::route::Route;
+use super::upstream::{Connection, Upstream};
+use crate::fences::{Permit, Write};
+use crate::trace::TraceId;
+
+/// Connections that may turn out dead before one is opened anew.
+const STALE_CONNECTIONS: usize = 8;
+
+/// Where a write came from, for the list of writes in doubt.
+pub(super) struct Origin {
+    pub(super) route: Arc<Route>,
+    pub(super) method: Method,
+    pub(super) trace_id: TraceId,
+}
+
+impl Origin {
+    fn write(self, reason: &'static str) -> Write {
+        Write {
+            route: Arc::clone(&self.route.name),
+            upstream: Arc::clone(&self.route.upstream_name),
+            method: self.method.to_string(),
+            trace_id: self.trace_id.to_string(),
+            reason,
+        }
+    }
+}
+
+/// Sends a request that no fence concerns.
+pub(super) async fn pass(
+    upstream: &Arc<Upstream>,
+    request: Request<RequestBody>,
+    timeout: Duration,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let sent = AtomicBool::new(false);
+    match tokio::time::timeout(timeout, send(upstream, request, &sent)).await {
+        Ok(answer) => answer.map(into_response),
+        Err(_) if sent.load(Ordering::Relaxed) => Err(Refusal::UpstreamTimeout),
+        Err(_) => Err(Refusal::UpstreamUnreachable("it took too long".into())),
+    }
+}
+
+/// Sends an admitted write. The permit lives until the final answer's head is here and the body
+/// is sent, or until the outcome is in doubt.
+pub(super) async fn forward(
+    upstream: Arc<Upstream>,
+    mut request: Request<RequestBody>,
+    permit: Permit,
+    origin: Origin,
+    tasks: TaskTracker,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let upload = request.body_mut().on_sent();
+    let sent = AtomicBool::new(false);
+    let failed = tokio::select! {
+        biased;
+        answer = send(&upstream, request, &sent) => match answer {
+            Ok((response, connection)) => {
+                end_of_answered(permit, upload, origin, &connection, &tasks);
+                return Ok(into_response((response, connection)));
+            }
+            Err(refusal) => refusal,
+        },
+        () = permit.cut() => {
+            Refusal::OutcomeUnknown("it was cut off, because a newer token's write waited".into())
+        }
+        () = tokio::time::sleep(origin.route.timeout) => Refusal::UpstreamTimeout,
+    };
+    if sent.load(Ordering::Relaxed) {
+        permit.in_doubt(origin.write(reason(&failed)));
+        return Err(failed);
+    }
+    permit.over();
+    Err(match failed {
+        Refusal::UpstreamTimeout => Refusal::UpstreamUnreachable("it took too long".into()),
+        Refusal::OutcomeUnknown(_) => Refusal::Admission(crate::fences::Refused::Draining),
+        refusal => refusal,
+    })
+}
+
+const fn reason(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::UpstreamTimeout => "upstream_timeout",
+        Refusal::BodyTooLarge { .. } => "body_too_large",
+        _ => "upstream_outcome_unknown",
+    }
+}
+
+/// An upstream may answer while the body is still on its way to it; what it does with the rest
+/// nobody knows until it has it.
+fn end_of_answered(
+    permit: Permit,
+    upload: Option<oneshot::Receiver<()>>,
+    origin: Origin,
+    connection: &Connection,
+    tasks: &TaskTracker,
+) {
+    let Some(mut upload) = upload else { return permit.over() };
+    if upload.try_recv().is_ok() {
+        return permit.over();
+    }
+    let close = connection.closer();
+    tasks.spawn(async move {
+        let is_whole = tokio::select! {
+            told = upload => told.is_ok(),
+            () = permit.cut() => false,
+        };
+        if is_whole {
+            permit.over();
+        } else {
+            close.abort();
+            permit.in_doubt(origin.write("answered_before_the_body_was_sent"));
+        }
+    });
+}
+
+/// Sends on a pooled connection or a new one. `sent` is true while a byte may have been written.
+async fn send(
+    upstream: &Arc<Upstream>,
+    mut request: Request<RequestBody>,
+    sent: &AtomicBool,
+) -> Result<(Response<Incoming>, Connection), Refusal> {
+    for attempt in 0.. {
+        let pooled = if attempt < STALE_CONNECTIONS { upstream.pooled() } else { None };
+        let mut connection = match pooled {
+            Some(connection) => connection,
+            None => upstream
+                .connect()
+                .await
+                .map_err(|error| Refusal::UpstreamUnreachable(error.to_string()))?,
+        };
+        sent.store(true, Ordering::Relaxed);
+        let mut failed = match connection.sender().try_send_request(request).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                return Err(Refusal::OutcomeUnknown("the upstream switched protocols".into()));
+            }
+            Ok(response) => return Ok((response, connection)),
+            Err(failed) => failed,
+        };
+        let Some(unsent) = failed.take_message() else {
+            return Err(outcome_unknown(failed.error()));
+        };
+        sent.store(false, Ordering::Relaxed);
+        if !connection.is_reused {
+            return Err(Refusal::UpstreamUnreachable(chain(failed.error())));
+        }
+        request = unsent;
+    }
+    Err(Refusal::UpstreamUnreachable("no connection stayed open".into()))
+}
+
+fn outcome_unknown(error: &hyper::Error) -> Refusal {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+    match cause {
+        Some(BodyError::TooLarge(limit_bytes)) => {
+            Refusal::BodyTooLarge { limit_bytes: *limit_bytes, sent: true }
+        }
+        Some(BodyError::Paused | BodyError::Broken(_)) => {
+            Refusal::OutcomeUnknown(format!("the request's body broke off ({})", chain(error)))
+        }
+        None => Refusal::OutcomeUnknown(format!("the upstream broke off ({})", chain(error))),
+    }
+}
+
+fn chain(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+fn into_response(
+    (response, connection): (Response<Incoming>, Connection),
+) -> Response<ResponseBody> {
+    response.map(|body| ResponseBody::upstream(body, connection))
+}
+
+/// A future that nobody's disconnect ends: dropped before it is done, it goes on as a task of its
+/// own.
+///
+/// The usual write is awaited where it is and costs no task.
+pub(super) struct Detach<F: Future<Output: Send> + Send + 'static> {
+    future: Option<Pin<Box<F>>>,
+    tasks: TaskTracker,
+    runtime: Handle,
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Detach<F> {
+    pub(super) fn new(future: F, tasks: TaskTracker, runtime: Handle) -> Detach<F> {
+        Detach { future: Some(Box::pin(future)), tasks, runtime }
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Future for Detach<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let future = self.future.as_mut().expect("not polled after it was ready");
+        let ready = future.as_mut().poll(cx);
+        if ready.is_ready() {
+            self.future = None;
+        }
+        ready
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Drop for Detach<F> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take() {
+            self.tasks.spawn_on(future, &self.runtime);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! From a path to a route, and from a route to the resource.
+//!
+//! A pure function of the configuration and the normal path. The resource comes from the route
+//! alone; nothing else in the request can name it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use matchit::Params;
+
+use crate::config::{Config, Fenced, Mode, Route as RouteConfig, Tokens};
+use crate::fence::Terms;
+use crate::fences::Demand;
+use crate::metrics::{GatewayMetrics, RouteMetrics};
+
+/// All routes.
+pub(super) struct RouteTable {
+    paths: matchit::Router<usize>,
+    routes: Vec<Arc<Route>>,
+    /// Counts what matches no route.
+    pub(super) unmatched: RouteMetrics,
+}
+
+/// One route, ready for use.
+pub(super) struct Route {
+    pub(super) name: Arc<str>,
+    pub(super) upstream_name: Arc<str>,
+    pub(super) upstream: usize,
+    pub(super) demand: Demand,
+    pub(super) observe: bool,
+    pub(super) timeout: Duration,
+    pub(super) buffer_bytes: usize,
+    pub(super) body_bytes: u64,
+    pub(super) metrics: RouteMetrics,
+    fenced: Fenced,
+    template: Vec<Part>,
+}
+
+enum Part {
+    Text(String),
+    Path,
+    Parameter(String),
+}
+
+impl RouteTable {
+    /// Makes the table of a checked configuration.
+    ///
+    /// # Errors
+    /// A path pattern is invalid or conflicts with another one.
+    pub(super) fn new(
+        config: &Config,
+        metrics: &GatewayMetrics,
+    ) -> Result<RouteTable, matchit::InsertError> {
+        let mut paths = matchit::Router::new();
+        let mut routes = Vec::new();
+        for (at, route) in config.routes.iter().enumerate() {
+            paths.insert(route.path.clone(), at)?;
+            if route.path == "/{*rest}" {
+                paths.insert("/", at)?;
+            }
+            routes.push(Arc::new(Route::new(config, route, metrics)));
+        }
+        Ok(RouteTable { paths, routes, unmatched: metrics.route("none") })
+    }
+
+    /// The route of a normal path, and the name of the resource.
+    pub(super) fn find<'p>(&self, path: &'p str) -> Option<(&Arc<Route>, Cow<'p, str>)> {
+        let found = self.paths.at(path).ok()?;
+        let route = self.routes.get(*found.value)?;
+        Some((route, route.resource(path, &found.params)))
+    }
+}
+
+impl Route {
+    fn new(config: &Config, route: &RouteConfig, metrics: &GatewayMetrics) -> Route {
+        let upstream = &config.upstreams[route.upstream];
+        Route {
+            name: Arc::from(route.name.as_str()),
+            upstream_name: Arc::from(upstream.name.as_str()),
+            upstream: route.upstream,
+            demand: Demand {
+                terms: Terms { settle: upstream.settle, drain: route.drain },
+                // An observer delays nobody.
+                wait: if route.mode == Mode::Observe { Duration::ZERO } else { route.wait },
+                held: route.tokens == Tokens::Held,
+            },
+            observe: route.mode == Mode::Observe,
+            timeout: upstream.timeout,
+            buffer_bytes: route.buffer_bytes,
+            body_bytes: route.body_bytes,
+            metrics: metrics.route(&route.name),
+            fenced: route.fenced.clone(),
+            template: parts(&route.resource),
+        }
+    }
+
+    /// Whether a request with this method needs a token. A method that nobody knows is a write.
+    pub(super) fn fences(&self, method: &Method) -> bool {
+        match &self.fenced {
+            Fenced::Writes => !is_read(method),
+            Fenced::Only(methods) => methods.iter().any(|fenced| fenced == method.as_str()),
+        }
+    }
+
+    /// Whether the route fences anything.
+    pub(super) fn fences_something(&self) -> bool {
+        self.fenced != Fenced::Only(Vec::new())
+    }
+
+    fn resource<'p>(&self, path: &'p str, params: &Params<'_, '_>) -> Cow<'p, str> {
+        if let [Part::Path] = self.template.as_slice() {
+            return Cow::Borrowed(path);
+        }
+        let mut name = String::with_capacity(path.len() + 32);
+        for part in &self.template {
+            name.push_str(match part {
+                Part::Text(text) => text,
+                Part::Path => path,
+                Part::Parameter(key) => params.get(key).unwrap_or_default(),
+            });
+        }
+        Cow::Owned(name)
+    }
+}
+
+/// GET, HEAD and OPTIONS have no effect to protect.
+pub(super) fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+fn parts(template: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut rest = template;
+    while let Some((text, tail)) = rest.split_once('{') {
+        if !text.is_empty() {
+            parts.push(Part::Text(text.to_owned()));
+        }
+        let (key, tail) = tail.split_once('}').unwrap_or((tail, ""));
+        parts.push(match key {
+            "path" => Part::Path,
+            key => Part::Parameter(key.to_owned()),
+        });
+        rest = tail;
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest.to_owned()));
+    }
+    parts
+}

@@ -1,0 +1,238 @@
+//! One request, from its head to the head of its answer.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, Uri};
+use hyper::body::Incoming;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+
+use super::body::{self, BodyLimits, RequestBody, ResponseBody};
+use super::connection::Watch;
+use super::forward::{self, Detach, Origin};
+use super::head::{self, Signs};
+use super::refusal::Refusal;
+use super::route::{Route, RouteTable, is_read};
+use super::upstream::Upstream;
+use super::{target, token_header};
+use crate::clock::Clock;
+use crate::fence::{Resource, Token};
+use crate::fences::{Fences, Permit};
+use crate::trace::{TraceId, TraceIds};
+
+/// What all connections of one thread share.
+pub(super) struct Worker {
+    pub(super) fences: Arc<Fences>,
+    pub(super) routes: RouteTable,
+    pub(super) upstreams: Vec<Arc<Upstream>>,
+    pub(super) body_timeout: Duration,
+    pub(super) clock: Clock,
+    pub(super) traces: TraceIds,
+    pub(super) tasks: TaskTracker,
+    pub(super) runtime: Handle,
+}
+
+/// A fenced write before it is admitted.
+struct Claim<'a> {
+    resource: &'a str,
+    token: Token,
+}
+
+/// What a refusal is told with.
+struct Context<'a> {
+    route: Option<&'a Arc<Route>>,
+    resource: Option<&'a str>,
+    token: Option<Token>,
+    method: &'a Method,
+    trace_id: TraceId,
+}
+
+impl Worker {
+    /// Answers one request.
+    pub(super) async fn serve(
+        self: Arc<Worker>,
+        watch: Arc<Watch>,
+        request: Request<Incoming>,
+    ) -> Result<Response<ResponseBody>, Infallible> {
+        watch.serving();
+        let answer = self.answer(request).await;
+        Ok(answer.map(|body| body.watched_by(watch)))
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+        let started = self.clock.now();
+        let (mut parts, body) = request.into_parts();
+        let trace_id = head::trace_id(&parts.headers).unwrap_or_else(|| self.traces.next());
+        let method = parts.method.clone();
+        let uri = parts.uri.clone();
+        let mut context =
+            Context { route: None, resource: None, token: None, method: &method, trace_id };
+        let (path, signs) = match judge_head(&uri, &parts) {
+            Ok(judged) => judged,
+            Err(refusal) => return self.refuse(&refusal, &context),
+        };
+        let Some((route, resource)) = self.routes.find(&path) else {
+            return self.refuse(&Refusal::NoRoute, &context);
+        };
+        context.route = Some(route);
+        let is_write = !is_read(&method) || signs.may_write();
+        if is_write { &route.metrics.writes } else { &route.metrics.reads }.inc();
+        let is_fenced = route.fences(&method) || (signs.may_write() && route.fences_something());
+        let claim = if is_fenced {
+            context.resource = Some(&resource);
+            match claim(&parts.headers, &resource) {
+                Ok(claim) => {
+                    context.token = Some(claim.token);
+                    Some(claim)
+                }
+                Err(refusal) if route.observe => {
+                    self.count(&refusal, &context);
+                    None
+                }
+                Err(refusal) => return self.refuse(&refusal, &context),
+            }
+        } else {
+            None
+        };
+        signs.strip(&mut parts.headers);
+        let body = match body::read(body, self.body_limits(route)).await {
+            Ok(body) => body,
+            Err(refusal) => return self.refuse(&refusal, &context),
+        };
+        let permit = match claim {
+            Some(claim) => match self.admit(route, &claim).await {
+                Ok(permit) => Some(permit),
+                Err(refusal) if route.observe => {
+                    self.count(&refusal, &context);
+                    None
+                }
+                Err(refusal) => return self.refuse(&refusal, &context),
+            },
+            None => None,
+        };
+        match self.forward(route, permit, parts, body, &context).await {
+            Ok(response) => {
+                route.metrics.request.observe(self.clock.now().since(started).as_secs_f64());
+                response
+            }
+            Err(refusal) => self.refuse(&refusal, &context),
+        }
+    }
+
+    fn body_limits(&self, route: &Route) -> BodyLimits {
+        BodyLimits {
+            buffer_bytes: route.buffer_bytes,
+            body_bytes: route.body_bytes,
+            timeout: self.body_timeout,
+        }
+    }
+
+    async fn admit(&self, route: &Route, claim: &Claim<'_>) -> Result<Permit, Refusal> {
+        let started = self.clock.now();
+        let Claim { resource, token } = *claim;
+        let demand = &route.demand;
+        let admitted = match self.fences.admit_from_memory(resource, token, &demand.terms) {
+            Some(decided) => decided,
+            None => match Resource::new(resource) {
+                Ok(resource) => self.fences.admit(&resource, token, demand).await,
+                Err(error) => return Err(Refusal::Unresolvable(error.to_string())),
+            },
+        };
+        route.metrics.admission.observe(self.clock.now().since(started).as_secs_f64());
+        Ok(admitted?)
+    }
+
+    async fn forward(
+        &self,
+        route: &Arc<Route>,
+        permit: Option<Permit>,
+        mut parts: Parts,
+        body: RequestBody,
+        context: &Context<'_>,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        let upstream = &self.upstreams[route.upstream];
+        parts.uri = origin_form(parts.uri, &mut parts.headers, upstream);
+        parts.version = http::Version::HTTP_11;
+        parts.extensions.clear();
+        let request = Request::from_parts(parts, body);
+        let started = self.clock.now();
+        let answer = match permit {
+            Some(permit) => {
+                let origin = Origin {
+                    route: Arc::clone(route),
+                    method: context.method.clone(),
+                    trace_id: context.trace_id,
+                };
+                let forwarded = forward::forward(
+                    Arc::clone(upstream),
+                    request,
+                    permit,
+                    origin,
+                    self.tasks.clone(),
+                );
+                Detach::new(forwarded, self.tasks.clone(), self.runtime.clone()).await
+            }
+            None => forward::pass(upstream, request, route.timeout).await,
+        };
+        route.metrics.upstream.observe(self.clock.now().since(started).as_secs_f64());
+        let mut response = answer?;
+        head::strip_answer(response.headers_mut());
+        Ok(response)
+    }
+
+    fn refuse(&self, refusal: &Refusal, context: &Context<'_>) -> Response<ResponseBody> {
+        self.count(refusal, context);
+        let resource = context.resource.and_then(|name| Resource::new(name).ok());
+        let problem = refusal.problem(resource.as_ref(), context.token, context.trace_id);
+        problem.to_response().map(ResponseBody::own)
+    }
+
+    fn count(&self, refusal: &Refusal, context: &Context<'_>) {
+        let code = refusal.code();
+        context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(code);
+        tracing::warn!(
+            code = code.as_str(),
+            detail = %refusal,
+            route = context.route.map(|route| &*route.name),
+            observed = context.route.is_some_and(|route| route.observe),
+            method = context.method.as_str(),
+            resource = context.resource,
+            token = context.token.map(Token::get),
+            mark = refusal.highest_token().map(Token::get),
+            trace_id = %context.trace_id,
+            "request refused"
+        );
+    }
+}
+
+fn judge_head<'u>(uri: &'u Uri, parts: &Parts) -> Result<(Cow<'u, str>, Signs), Refusal> {
+    let signs = head::read(&parts.method, uri, parts.version, &parts.headers)?;
+    let path = target::normal_path(uri.path())
+        .map_err(|error| Refusal::Unresolvable(error.to_string()))?;
+    Ok((path, signs))
+}
+
+fn claim<'a>(headers: &HeaderMap, resource: &'a str) -> Result<Claim<'a>, Refusal> {
+    let token = token_header::read(headers)?.ok_or(Refusal::TokenRequired)?;
+    Ok(Claim { resource, token })
+}
+
+/// The target as an upstream wants it: the same path and query, without scheme and host.
+fn origin_form(uri: Uri, headers: &mut HeaderMap, upstream: &Upstream) -> Uri {
+    if !headers.contains_key(http::header::HOST)
+        && let Ok(host) = http::HeaderValue::from_str(&upstream.authority)
+    {
+        headers.insert(http::header::HOST, host);
+    }
+    if uri.authority().is_none() {
+        return uri;
+    }
+    let mut parts = uri.into_parts();
+    parts.scheme = None;
+    parts.authority = None;
+    Uri::from_parts(parts).unwrap_or_default()
+}

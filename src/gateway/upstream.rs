@@ -1,0 +1,122 @@
+//! Connections to an upstream, one pool for each worker.
+//!
+//! A connection is owned by whoever uses it and closed when dropped, unless it was given back with
+//! [`Connection::reuse`]: so a write that is cut takes its connection with it. hyper-util's pooled
+//! client is not used, because it hides both that and whether a byte was written.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use super::body::RequestBody;
+use crate::clock::{Boottime, Clock};
+use crate::config;
+
+/// Unused connections beyond this are closed.
+const POOL_CONNECTIONS: usize = 512;
+
+pub(super) struct Upstream {
+    pub(super) authority: String,
+    connect_timeout: Duration,
+    idle: Duration,
+    clock: Clock,
+    runtime: Handle,
+    /// The least recently used one first.
+    pool: Mutex<VecDeque<(Boottime, Line)>>,
+}
+
+/// An open connection and the task that drives it.
+struct Line {
+    sender: SendRequest<RequestBody>,
+    task: AbortHandle,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A connection in use.
+pub(super) struct Connection {
+    line: Line,
+    upstream: Arc<Upstream>,
+    /// It carried a request before, so the upstream may be closing it at this moment.
+    pub(super) is_reused: bool,
+}
+
+impl Upstream {
+    pub(super) fn new(config: &config::Upstream, clock: Clock, runtime: Handle) -> Upstream {
+        Upstream {
+            authority: config.authority.clone(),
+            connect_timeout: config.connect_timeout,
+            idle: config.idle,
+            clock,
+            runtime,
+            pool: Mutex::default(),
+        }
+    }
+
+    /// An unused connection, if there is one that is still good.
+    pub(super) fn pooled(self: &Arc<Upstream>) -> Option<Connection> {
+        let oldest = self.clock.now() - self.idle;
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        while pool.front().is_some_and(|(since, _)| *since < oldest) {
+            pool.pop_front();
+        }
+        while let Some((_, line)) = pool.pop_back() {
+            if line.sender.is_ready() {
+                let upstream = Arc::clone(self);
+                return Some(Connection { line, upstream, is_reused: true });
+            }
+        }
+        None
+    }
+
+    pub(super) async fn connect(self: &Arc<Upstream>) -> io::Result<Connection> {
+        let connect = TcpStream::connect(&self.authority);
+        let stream = tokio::time::timeout(self.connect_timeout, connect)
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
+        stream.set_nodelay(true)?;
+        let (sender, connection) =
+            Builder::new().handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let task = self.runtime.spawn(async move {
+            // How a request on it ended is told to whoever sent it.
+            let _ = connection.await;
+        });
+        let line = Line { sender, task: task.abort_handle() };
+        Ok(Connection { line, upstream: Arc::clone(self), is_reused: false })
+    }
+}
+
+impl Connection {
+    pub(super) fn sender(&mut self) -> &mut SendRequest<RequestBody> {
+        &mut self.line.sender
+    }
+
+    /// Closes the connection from elsewhere.
+    pub(super) fn closer(&self) -> AbortHandle {
+        self.line.task.clone()
+    }
+
+    /// Gives the connection back after an answer was read to its end.
+    pub(super) fn reuse(self) {
+        let Connection { line, upstream, .. } = self;
+        if line.sender.is_closed() {
+            return;
+        }
+        let mut pool = upstream.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.len() < POOL_CONNECTIONS {
+            let now = upstream.clock.now();
+            pool.push_back((now, line));
+        }
+    }
+}
