@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fence::{Resource, Token};
 use crate::fences::{DoubtView, Fences, LeftView, Refused};
+use crate::gateway::Connections;
 use crate::metrics::Census;
 use crate::problem::{Code, Problem};
 use crate::store::{FenceRow, StoreError};
@@ -32,7 +33,7 @@ pub struct Admin {
     /// Gauges that are set when they are asked for.
     pub census: Arc<Census>,
     /// Open client connections of the proxy listener.
-    pub connections: Arc<dyn Fn() -> usize + Send + Sync>,
+    pub connections: Connections,
     /// Whether new requests are welcome.
     pub ready: Arc<AtomicBool>,
 }
@@ -85,7 +86,7 @@ async fn metrics(State(admin): State<Admin>) -> Result<String, Answer> {
     census.in_flight.set(in_flight.cast_signed());
     census.grants.set(grants.cast_signed());
     census.in_doubt.set(admin.fences.doubts().unsettled().cast_signed() as i64);
-    census.connections.set((admin.connections)().cast_signed() as i64);
+    census.connections.set(admin.connections.open().cast_signed() as i64);
     TextEncoder::new()
         .encode_to_string(&admin.registry.gather())
         .map_err(|error| Answer(Problem::new(Code::Overloaded, error.to_string())))

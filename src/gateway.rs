@@ -20,4 +20,4 @@ mod target;
 mod token_header;
 mod upstream;
 
-pub use listener::{Gateway, GatewayParts};
+pub use listener::{Acceptor, Connections, Gateway, GatewayParts};

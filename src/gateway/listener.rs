@@ -51,37 +51,51 @@ pub struct GatewayParts {
 
 /// The running threads.
 pub struct Gateway {
-    queues: Vec<mpsc::Sender<Dealt>>,
-    limit: usize,
-    places: Arc<Semaphore>,
+    connections: Connections,
     /// Closed when the last thread has ended.
     done: mpsc::Receiver<()>,
     closing: CancellationToken,
     abort: CancellationToken,
 }
 
+/// Deals connections out to the threads.
+pub struct Acceptor {
+    /// A thread ends when nobody can deal it a connection any more and its last one is closed.
+    queues: Vec<mpsc::Sender<Dealt>>,
+    connections: Connections,
+    closing: CancellationToken,
+}
+
+/// Counts client connections, and bounds them.
+#[derive(Clone)]
+pub struct Connections {
+    limit: usize,
+    places: Arc<Semaphore>,
+}
+
 impl Gateway {
-    /// Starts the threads. They serve what [`Gateway::accept`] deals them.
+    /// Starts the threads. They serve what the acceptor deals them.
     ///
     /// # Errors
     /// A thread or its runtime cannot be made.
-    pub fn start(parts: &GatewayParts) -> io::Result<Gateway> {
+    pub fn start(parts: &GatewayParts) -> io::Result<(Gateway, Acceptor)> {
         let limit = parts.config.limits.connections;
+        let connections = Connections { limit, places: Arc::new(Semaphore::new(limit)) };
         let (alive, done) = mpsc::channel(1);
-        let mut gateway = Gateway {
-            queues: Vec::new(),
-            limit,
-            places: Arc::new(Semaphore::new(limit)),
+        let closing = CancellationToken::new();
+        let gateway = Gateway {
+            connections: connections.clone(),
             done,
-            closing: CancellationToken::new(),
+            closing: closing.clone(),
             abort: CancellationToken::new(),
         };
+        let mut queues = Vec::new();
         for number in 0..parts.config.listen.workers {
             let (queue, dealt) = mpsc::channel(HANDED_OVER);
-            gateway.queues.push(queue);
+            queues.push(queue);
             gateway.thread(number, parts, dealt, alive.clone())?;
         }
-        Ok(gateway)
+        Ok((gateway, Acceptor { queues, connections, closing }))
     }
 
     fn thread(
@@ -127,11 +141,37 @@ impl Gateway {
         Ok(())
     }
 
-    /// Accepts connections until [`Gateway::close`], then takes what the kernel has accepted already.
-    pub async fn accept(&self, listener: TcpListener) {
-        let mut next = 0;
-        loop {
-            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
+    /// Client connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        self.connections.clone()
+    }
+
+    /// Ends [`Acceptor::accept`], and every connection after the request in work.
+    pub fn close(&self) {
+        self.closing.cancel();
+    }
+
+    /// Waits for requests in work, then cuts what is left of them.
+    pub async fn finish(mut self, grace: Duration, fences: &Fences) {
+        if timeout(grace, self.done.recv()).await.is_ok() {
+            return;
+        }
+        tracing::warn!("requests in flight were cut at the end of the grace");
+        fences.cut_all();
+        self.abort.cancel();
+        if timeout(LAST_STEPS, self.done.recv()).await.is_err() {
+            tracing::error!("a thread of the proxy listener did not end");
+        }
+    }
+}
+
+impl Acceptor {
+    /// Accepts connections until [`Gateway::close`], and then what the kernel has accepted already.
+    pub async fn accept(self, listener: TcpListener) {
+        for queue in self.queues.iter().cycle() {
+            let place = Arc::clone(&self.connections.places).acquire_owned().await;
+            let Ok(place) = place else { return };
             let accepted = tokio::select! {
                 biased;
                 accepted = listener.accept() => accepted,
@@ -139,8 +179,6 @@ impl Gateway {
             };
             match accepted.and_then(|(stream, _)| stream.into_std()) {
                 Ok(stream) => {
-                    let queue = &self.queues[next % self.queues.len()];
-                    next += 1;
                     // A thread that is gone takes nothing; the client sees a closed connection.
                     let _ = queue.send((stream, place)).await;
                 }
@@ -151,32 +189,13 @@ impl Gateway {
             }
         }
     }
+}
 
-    /// Client connections that are open.
+impl Connections {
+    /// How many are open.
     #[must_use]
-    pub fn connections(&self) -> usize {
+    pub fn open(&self) -> usize {
         self.limit - self.places.available_permits()
-    }
-
-    /// Ends [`Gateway::accept`], and every connection after the request in work.
-    pub fn close(&self) {
-        self.closing.cancel();
-    }
-
-    /// Waits for requests in work, then cuts what is left of them.
-    pub async fn finish(self, grace: Duration, fences: &Fences) {
-        let Gateway { queues, mut done, abort, .. } = self;
-        // A thread ends when nobody can deal it a connection any more and its last one is closed.
-        drop(queues);
-        if timeout(grace, done.recv()).await.is_ok() {
-            return;
-        }
-        tracing::warn!("requests in flight were cut at the end of the grace");
-        fences.cut_all();
-        abort.cancel();
-        if timeout(LAST_STEPS, done.recv()).await.is_err() {
-            tracing::error!("a thread of the proxy listener did not end");
-        }
     }
 }
 

@@ -1,0 +1,239 @@
+//! `fencegate serve` as a library: everything put together, from binding to the last grant given
+//! back.
+//!
+//! The order matters at both ends. Start: lock the store (whoever had it is gone), bind everything,
+//! and only then accept. Stop: unready, accept no more, finish what is in flight, cut what does
+//! not finish, give the grants back that are settled.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use prometheus::Registry;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::admin::{self, Admin};
+use crate::clock::Clock;
+use crate::config::{Config, Store};
+use crate::coordinator::{Coordinator, CoordinatorError, Embedded, LeaseMetrics};
+use crate::fences::{Bounds, Fences};
+use crate::gateway::{Gateway, GatewayParts};
+use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
+use crate::store::{Database, OpenError, SqliteFences};
+use crate::{http_server, lease_api};
+
+/// For clients of the lease and admin listeners, and for the store, at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// Why the gateway does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The leases cannot be read.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
+    /// An address cannot be listened on.
+    #[error("listen.{name} = \"{address}\" cannot be used: {hint}")]
+    Bind {
+        /// `proxy`, `leases` or `admin`.
+        name: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What is wrong and what to do.
+        hint: String,
+    },
+    /// A thread cannot be started.
+    #[error("the threads of the proxy listener cannot be started")]
+    Threads(#[source] io::Error),
+    /// Two metrics have one name.
+    #[error("the metrics cannot be registered")]
+    Metrics(#[from] prometheus::Error),
+}
+
+struct Listeners {
+    proxy: TcpListener,
+    leases: TcpListener,
+    admin: TcpListener,
+}
+
+/// A gateway that serves.
+struct Running {
+    config: Arc<Config>,
+    fences: Arc<Fences>,
+    gateway: Gateway,
+    ready: Arc<AtomicBool>,
+    /// Ends the lease listener and the acquisitions that wait.
+    leases_closing: CancellationToken,
+    admin_closing: CancellationToken,
+    accepting: JoinHandle<()>,
+    /// What answers on the lease and admin listeners.
+    api_tasks: TaskTracker,
+    /// What works for the store; ends when nobody can ask it any more.
+    store_tasks: TaskTracker,
+}
+
+/// Serves until `shutdown`, then ends in good order.
+///
+/// # Errors
+/// See [`ServeError`]. After the start nothing fails as a whole.
+pub async fn serve(config: Config, shutdown: CancellationToken) -> Result<(), ServeError> {
+    let running = Running::start(Arc::new(config)).await?;
+    shutdown.cancelled().await;
+    running.stop().await;
+    Ok(())
+}
+
+impl Running {
+    async fn start(config: Arc<Config>) -> Result<Running, ServeError> {
+        let clock = Clock::new();
+        let registry = Registry::new();
+        let store_tasks = TaskTracker::new();
+        let Store::Sqlite(path) = &config.store;
+        let database = Database::open(path, clock, &store_tasks).await?;
+        let listeners = Listeners::bind(&config).await?;
+        let lease_metrics = LeaseMetrics::register(&registry)?;
+        let coordinator: Arc<dyn Coordinator> =
+            Arc::new(Embedded::start(&database, clock, &store_tasks, lease_metrics.clone()).await?);
+        let fences = Fences::new(
+            Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
+            Arc::clone(&coordinator),
+            clock,
+            bounds(&config),
+            FenceMetrics::register(&registry)?,
+            &store_tasks,
+        );
+        let parts = GatewayParts {
+            config: Arc::clone(&config),
+            fences: Arc::clone(&fences),
+            clock,
+            metrics: GatewayMetrics::register(&registry)?,
+        };
+        let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
+        listeners.announce(path, database.instance());
+        let admin = Admin {
+            fences: Arc::clone(&fences),
+            connections: gateway.connections(),
+            census: Arc::new(Census::register(&registry)?),
+            registry,
+            ready: Arc::new(AtomicBool::new(true)),
+        };
+        let ready = Arc::clone(&admin.ready);
+        let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
+        let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
+        let api_tasks = TaskTracker::new();
+        for (listener, router, closing) in [
+            (listeners.leases, leases, leases_closing.clone()),
+            (listeners.admin, admin::router(admin), admin_closing.clone()),
+        ] {
+            let tasks = api_tasks.clone();
+            api_tasks.spawn(async move {
+                http_server::serve(listener, router, closing, &tasks).await;
+            });
+        }
+        Ok(Running {
+            config,
+            fences,
+            gateway,
+            ready,
+            leases_closing,
+            admin_closing,
+            accepting: tokio::spawn(acceptor.accept(listeners.proxy)),
+            api_tasks,
+            store_tasks,
+        })
+    }
+
+    async fn stop(self) {
+        tracing::info!("shutting down: not ready any more");
+        self.ready.store(false, Ordering::Relaxed);
+        tokio::time::sleep(self.config.shutdown.unready).await;
+        self.gateway.close();
+        if let Err(error) = self.accepting.await {
+            tracing::error!(%error, "accepting connections had failed");
+        }
+        self.gateway.finish(self.config.shutdown.grace, &self.fences).await;
+        // Last, so that a worker can renew and release for as long as its writes are let through.
+        self.leases_closing.cancel();
+        self.admin_closing.cancel();
+        self.api_tasks.close();
+        if timeout(LAST_ANSWERS, self.api_tasks.wait()).await.is_err() {
+            tracing::warn!("a client of the lease or admin listener did not take its answer");
+        }
+        match self.fences.give_back_all().await {
+            Ok(0) => tracing::info!("shut down: all grants were given back"),
+            Ok(kept) => tracing::warn!(
+                kept,
+                "shut down: grants of writes in doubt were kept; the next start waits for them"
+            ),
+            Err(error) => tracing::error!(%error, "shut down: grants could not be given back"),
+        }
+        drop(self.fences);
+        self.store_tasks.close();
+        if timeout(LAST_ANSWERS, self.store_tasks.wait()).await.is_err() {
+            tracing::warn!("the store was not closed in time");
+        }
+    }
+}
+
+impl Listeners {
+    /// Binds all of them before any of them is served, so that a mistake in one is an error of the
+    /// start and not of the first client.
+    async fn bind(config: &Config) -> Result<Listeners, ServeError> {
+        Ok(Listeners {
+            proxy: bind("proxy", config.listen.proxy).await?,
+            leases: bind("leases", config.listen.leases).await?,
+            admin: bind("admin", config.listen.admin).await?,
+        })
+    }
+
+    fn announce(&self, store: &Path, instance: i64) {
+        let address = |listener: &TcpListener| {
+            listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string())
+        };
+        tracing::info!(
+            proxy = address(&self.proxy),
+            leases = address(&self.leases),
+            admin = address(&self.admin),
+            store = %store.display(),
+            instance,
+            version = env!("CARGO_PKG_VERSION"),
+            "listening"
+        );
+    }
+}
+
+async fn bind(name: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another process listens there; stop it, or choose another port".into()
+            }
+            io::ErrorKind::PermissionDenied => {
+                "this user may not use that port; choose one from 1024 on".into()
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "this machine does not have that address; use one of its own, or 0.0.0.0".into()
+            }
+            _ => error.to_string(),
+        };
+        ServeError::Bind { name, address, hint }
+    })
+}
+
+fn bounds(config: &Config) -> Bounds {
+    Bounds {
+        waiters: u32::try_from(config.limits.waiters).unwrap_or(u32::MAX),
+        cells: config.limits.cells,
+        idle: config.limits.cell_idle,
+    }
+}

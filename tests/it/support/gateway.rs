@@ -1,0 +1,202 @@
+//! The real `fencegate serve`, in a process of its own.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::http::{Answer, send};
+use super::wait_until;
+
+/// A gateway that may run, may be killed, and may be started again on the same store.
+pub struct Gateway {
+    dir: Arc<TempDir>,
+    child: Option<Child>,
+    runs: usize,
+    pub proxy: SocketAddr,
+    pub leases: SocketAddr,
+    pub admin: SocketAddr,
+}
+
+/// Settings that make a test quick; a test that is about one of them says so itself.
+const QUICK: &str = "timeout = \"20s\"\nsettle = \"2s\"\n";
+
+impl Gateway {
+    /// Guards `downstream` with one route for all paths, a settle time of 2 s, a drain of 1 s.
+    pub fn guard(downstream: SocketAddr) -> Gateway {
+        Gateway::with_route(downstream, "drain = \"1s\"\nwait = \"20s\"\n")
+    }
+
+    /// Guards `downstream` with one route for all paths that has these further settings.
+    pub fn with_route(downstream: SocketAddr, route: &str) -> Gateway {
+        Gateway::with_config(&format!(
+            "[[upstream]]\nname = \"api\"\nurl = \"http://{downstream}\"\n{QUICK}\
+             [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\n{route}"
+        ))
+    }
+
+    /// Starts with a configuration that says nothing of listeners and store.
+    pub fn with_config(config: &str) -> Gateway {
+        let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));
+        let store = dir.path().join("fencegate.db");
+        let listen = "[listen]\nproxy = \"127.0.0.1:0\"\nleases = \"127.0.0.1:0\"\n\
+                      admin = \"127.0.0.1:0\"\n";
+        let text = format!("{listen}[store]\nurl = \"sqlite:{}\"\n{config}", store.display());
+        fs::write(dir.path().join("fencegate.toml"), text).expect("a writable directory");
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
+        let mut gateway =
+            Gateway { dir, child: None, runs: 0, proxy: nowhere, leases: nowhere, admin: nowhere };
+        gateway.start();
+        gateway
+    }
+
+    /// Starts it again on the same store, on new ports.
+    pub fn start(&mut self) {
+        self.launch();
+        wait_until("the gateway listens", || {
+            let status = self.child.as_mut().map(Child::try_wait);
+            if let Some(Ok(Some(status))) = status {
+                panic!("the gateway ended with {status}: {}", self.log_text());
+            }
+            self.log().iter().any(|line| line["message"] == "listening")
+        });
+        let log = self.log();
+        let line = log.iter().find(|line| line["message"] == "listening").expect("seen above");
+        let address = |name: &str| line[name].as_str().and_then(|at| at.parse().ok());
+        self.proxy = address("proxy").expect("an address");
+        self.leases = address("leases").expect("an address");
+        self.admin = address("admin").expect("an address");
+    }
+
+    fn launch(&mut self) {
+        assert!(self.child.is_none(), "it runs already");
+        self.runs += 1;
+        let log = File::create(self.log_path()).expect("a writable directory");
+        let child = Command::new(env!("CARGO_BIN_EXE_fencegate"))
+            .args(["serve", "--config"])
+            .arg(self.dir.path().join("fencegate.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the binary was built");
+        self.child = Some(child);
+    }
+
+    /// The directory of its store.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join(format!("log.{}", self.runs))
+    }
+
+    pub fn log_text(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// The log of this run, line by line. Every line must be JSON; a last one may be half written.
+    pub fn log(&self) -> Vec<serde_json::Value> {
+        let text = self.log_text();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
+            .collect()
+    }
+
+    pub fn pid(&self) -> Pid {
+        let id = self.child.as_ref().expect("it runs").id();
+        Pid::from_raw(i32::try_from(id).expect("a pid")).expect("not zero")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("it runs");
+    }
+
+    /// Kills it without a chance to do anything.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        assert_eq!(self.wait().signal(), Some(9));
+    }
+
+    /// Asks it to end, and waits until it did.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("it runs");
+        let mut status = None;
+        wait_until("the gateway ends", || {
+            status = child.try_wait().expect("our child");
+            status.is_some()
+        });
+        status.expect("waited for it")
+    }
+
+    /// A fenced PUT.
+    #[track_caller]
+    pub fn put(&self, path: &str, token: u64, body: &str) -> Answer {
+        send(self.proxy, "PUT", path, &[("Fencing-Token", &token.to_string())], body.as_bytes())
+    }
+
+    /// Acquires a lease and gives its token.
+    #[track_caller]
+    pub fn acquire(&self, resource: &str, owner: &str, ttl_ms: u64) -> u64 {
+        let answer = self.try_acquire(resource, owner, ttl_ms, 0);
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.json()["token"].as_str().and_then(|token| token.parse().ok()).expect("a token")
+    }
+
+    pub fn try_acquire(&self, resource: &str, owner: &str, ttl_ms: u64, wait_ms: u64) -> Answer {
+        let body = serde_json::json!({"owner": owner, "ttl_ms": ttl_ms, "wait_ms": wait_ms});
+        self.lease_api("POST", resource, "", &body)
+    }
+
+    pub fn lease_api(
+        &self,
+        method: &str,
+        resource: &str,
+        rest: &str,
+        body: &serde_json::Value,
+    ) -> Answer {
+        let name =
+            percent_encoding::utf8_percent_encode(resource, percent_encoding::NON_ALPHANUMERIC);
+        let target = format!("/v1/leases/{name}{rest}");
+        let json = [("Content-Type", "application/json")];
+        send(self.leases, method, &target, &json, body.to_string().as_bytes())
+    }
+
+    pub fn admin(&self, target: &str) -> Answer {
+        send(self.admin, "GET", target, &[], b"")
+    }
+
+    /// The mark of a resource, as the store has it.
+    #[track_caller]
+    pub fn mark(&self, resource: &str) -> Option<u64> {
+        let name =
+            percent_encoding::utf8_percent_encode(resource, percent_encoding::NON_ALPHANUMERIC);
+        let answer = self.admin(&format!("/v1/fences/{name}"));
+        if answer.status == 404 {
+            return None;
+        }
+        answer.json()["highest_token"].as_str().and_then(|token| token.parse().ok())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
