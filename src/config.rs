@@ -1,11 +1,38 @@
 //! The configuration as the rest of the program sees it: complete, checked, without options that
 //! mean nothing.
 //!
-//! [`load`] makes one out of a file, the environment and flags, and reports every mistake at once.
+//! [`load()`] makes one out of a file, the environment and flags, and reports every mistake at once.
+//! It works in three steps: each source is read into *settings*, values that know where they came
+//! from (`file`, `environment`); the settings are merged, the later source winning; then each value
+//! is read (`reader`, `build`, `values`, `pattern`) and what they mean together is checked
+//! (`check`). `keys` is the one list of what can be set.
+//!
+//! Deliberately absent: reading the process's own environment, which is passed in, and changing
+//! anything while the gateway runs.
+
+mod build;
+mod check;
+mod environment;
+mod file;
+mod flags;
+mod keys;
+mod load;
+mod mistakes;
+mod pattern;
+mod reader;
+mod settings;
+mod show;
+#[cfg(test)]
+mod tests;
+mod values;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use flags::ServeFlags;
+pub use load::{Loaded, Override, Sources, load};
+pub use mistakes::Mistakes;
 
 /// Everything that `fencegate serve` needs to know.
 #[derive(Clone, Debug)]
@@ -49,7 +76,7 @@ pub enum Store {
 pub struct Upstream {
     /// Its name in routes and metrics.
     pub name: String,
-    /// `host:port` of its `http://` URL; an IPv6 host stands in brackets.
+    /// `host:port` of its `http://` URL, always with the port; an IPv6 host stands in brackets.
     pub authority: String,
     /// From sending to the final response head; default 30 s.
     pub timeout: Duration,
@@ -66,9 +93,11 @@ pub struct Upstream {
 pub struct Route {
     /// Its name in logs and metrics.
     pub name: String,
-    /// The pattern, in the syntax of `matchit`: `/accounts/{account}/{*rest}`.
+    /// The pattern, in the syntax of `matchit`: `/accounts/{account}/{*rest}`. `/{*rest}` means every
+    /// path, `/` as well.
     pub path: String,
-    /// The template of the resource's name; default `{path}`.
+    /// The template of the resource's name; default `{path}`. Its placeholders are `{path}`, the
+    /// normalised path, and parameters of the pattern; there are no escapes.
     pub resource: String,
     /// Index into [`Config::upstreams`].
     pub upstream: usize,

@@ -1,0 +1,201 @@
+//! Makes the configuration out of the merged settings.
+//!
+//! All values of a table are read before any is asked for, since a mistake must not hide the next.
+
+use std::thread::available_parallelism;
+
+use super::keys::{Section, Slot};
+use super::mistakes::{Mistakes, Origin, shown};
+use super::reader::Reader;
+use super::settings::{Settings, Value};
+use super::{Config, Fenced, Limits, Listen, Mode, Route, Shutdown, Store, Tokens, Upstream};
+use super::{check, pattern, values};
+
+const KIB: u64 = 1024;
+const GIB: u64 = 1024 * 1024 * KIB;
+
+/// What the only upstream and the only route are called if they have no name.
+const SOLE: &str = "default";
+
+/// `None` if anything could not be read; the mistakes say what.
+pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Config> {
+    let listen = listen(Reader::single(Section::Listen, settings, mistakes));
+    let store = store(Reader::single(Section::Store, settings, mistakes));
+    let coordinator = coordinator(Reader::single(Section::Coordinator, settings, mistakes));
+    let upstreams = each(Section::Upstream, settings, mistakes, upstream);
+    let names = names(settings, Section::Upstream);
+    let routes = each(Section::Route, settings, mistakes, |reader| route(reader, &names));
+    let limits = limits(Reader::single(Section::Limits, settings, mistakes));
+    let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
+    coordinator?;
+    Some(Config {
+        listen: listen?,
+        store: store?,
+        upstreams: upstreams?,
+        routes: routes?,
+        limits: limits?,
+        shutdown: shutdown?,
+    })
+}
+
+/// The names of all upstreams or routes, with where each was given. An absent or invalid one is
+/// in the list as it is: its own mistake is reported elsewhere.
+pub(super) fn names(settings: &Settings, section: Section) -> Vec<(String, Origin)> {
+    let tables: Vec<_> = settings.tables(section).collect();
+    let name = |(index, table): &(usize, &Origin)| match settings.get(Slot {
+        section,
+        index: *index,
+        name: "name",
+    }) {
+        Some((Value::Text(name), origin)) => (name.clone(), origin.clone()),
+        None if tables.len() == 1 => (SOLE.to_owned(), (*table).clone()),
+        _ => (String::new(), (*table).clone()),
+    };
+    tables.iter().map(name).collect()
+}
+
+fn each<T>(
+    section: Section,
+    settings: &Settings,
+    mistakes: &mut Mistakes,
+    read: impl Fn(Reader<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let all: Vec<_> = settings
+        .tables(section)
+        .map(|(index, _)| read(Reader { settings, mistakes, section, index }))
+        .collect();
+    all.into_iter().collect()
+}
+
+fn listen(mut from: Reader<'_>) -> Option<Listen> {
+    let proxy = from.read("proxy", values::address);
+    let leases = from.read("leases", values::address);
+    let admin = from.read("admin", values::address);
+    let workers = from
+        .read_if_set("workers", values::number(1024))
+        .unwrap_or_else(|| Some(available_parallelism().map_or(1, usize::from)));
+    check::no_overlap([("proxy", proxy), ("leases", leases), ("admin", admin)], &mut from);
+    Some(Listen { proxy: proxy?, leases: leases?, admin: admin?, workers: workers? })
+}
+
+/// `store.url_file` was replaced by what is in it before.
+fn store(mut from: Reader<'_>) -> Option<Store> {
+    from.read("url", values::store)
+}
+
+fn coordinator(mut from: Reader<'_>) -> Option<()> {
+    let url = from.read("url", values::coordinator);
+    let prefix = from.read_if_set("prefix", |_| {
+        Err("is only for etcd, which is not in this version; leave it out".to_owned())
+    });
+    url.and(prefix.unwrap_or(Some(())))
+}
+
+fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
+    let name = name(&mut from);
+    let authority = from.read("url", values::upstream_authority);
+    let timeout = from.read("timeout", values::positive_duration);
+    let settle = from.read("settle", values::positive_duration);
+    let connect_timeout = from.read("connect_timeout", values::positive_duration);
+    let idle = from.read("idle", values::duration);
+    Some(Upstream {
+        name: name?,
+        authority: authority?,
+        timeout: timeout?,
+        settle: settle?,
+        connect_timeout: connect_timeout?,
+        idle: idle?,
+    })
+}
+
+fn name(from: &mut Reader<'_>) -> Option<String> {
+    let is_sole = from.settings.tables(from.section).count() == 1;
+    match from.read_if_set("name", values::name) {
+        None if is_sole => Some(SOLE.to_owned()),
+        None => from.read("name", values::name),
+        Some(read) => read,
+    }
+}
+
+fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> {
+    let name = name(&mut from);
+    let path = from.read("path", pattern::path);
+    let resource = resource(&mut from);
+    let upstream = route_upstream(&mut from, upstreams);
+    let fenced = from.read_list_if_set("fenced", values::method);
+    let mode = from
+        .read("mode", values::choice(&[("enforce", Mode::Enforce), ("observe", Mode::Observe)]));
+    let tokens = from
+        .read("tokens", values::choice(&[("held", Tokens::Held), ("ordered", Tokens::Ordered)]));
+    let drain = from.read("drain", values::duration);
+    let wait = from.read("wait", values::duration);
+    let buffer = from.read("buffer", values::size(0, GIB));
+    let max_body = from.read("max_body", values::size(1, 1024 * GIB));
+    Some(Route {
+        name: name?,
+        path: path?,
+        resource: resource?,
+        upstream: upstream?,
+        fenced: fenced.map_or(Some(Fenced::Writes), |read| read.map(Fenced::Only))?,
+        mode: mode?,
+        tokens: tokens?,
+        drain: drain?,
+        wait: wait?,
+        buffer_bytes: usize::try_from(buffer?).ok()?,
+        body_bytes: max_body?,
+    })
+}
+
+fn resource(from: &mut Reader<'_>) -> Option<String> {
+    let path = Slot { section: Section::Route, index: from.index, name: "path" };
+    let parameters = match from.settings.get(path) {
+        Some((Value::Text(path), _)) => pattern::parameters(path),
+        _ => Vec::new(),
+    };
+    from.read("resource", pattern::template(&parameters))
+}
+
+/// The position of the route's upstream; by its name, or the only one there is.
+fn route_upstream(from: &mut Reader<'_>, upstreams: &[(String, Origin)]) -> Option<usize> {
+    let known = || -> Vec<_> { upstreams.iter().map(|(name, _)| format!("{name:?}")).collect() };
+    let by_name = |text: &str| {
+        let found = upstreams.iter().position(|(name, _)| name == text);
+        found.ok_or_else(|| {
+            format!("there is no upstream {}, only {}", shown(text), known().join(", "))
+        })
+    };
+    match upstreams {
+        // Said once, about the missing upstream.
+        [] => None,
+        [_] => from.read_if_set("upstream", by_name).unwrap_or(Some(0)),
+        _ => from.read("upstream", by_name),
+    }
+}
+
+fn limits(mut from: Reader<'_>) -> Option<Limits> {
+    // The HTTP library takes no smaller head buffer than 8 KiB.
+    let head_bytes = from.read("head_size", values::size(8 * KIB, 16 * 1024 * KIB));
+    let head_fields = from.read("head_fields", values::number(10_000));
+    let head_timeout = from.read("head_timeout", values::positive_duration);
+    let body_timeout = from.read("body_timeout", values::positive_duration);
+    let connections = from.read("connections", values::number(1_000_000));
+    let waiters = from.read("waiters", values::number(1_000_000));
+    let cells = from.read("cells", values::number(100_000_000));
+    let cell_idle = from.read("cell_idle", values::positive_duration);
+    Some(Limits {
+        head_bytes: usize::try_from(head_bytes?).ok()?,
+        head_fields: head_fields?,
+        head_timeout: head_timeout?,
+        body_timeout: body_timeout?,
+        connections: connections?,
+        waiters: waiters?,
+        cells: cells?,
+        cell_idle: cell_idle?,
+    })
+}
+
+fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {
+    let unready = from.read("unready", values::duration);
+    let grace = from.read("grace", values::duration);
+    Some(Shutdown { unready: unready?, grace: grace? })
+}

@@ -1,0 +1,69 @@
+//! The table of keys against the code and against `docs/configuration.md`.
+
+use super::{Given, SMALL};
+use crate::config::keys::{Absent, KEYS, Key, Section, Slot};
+
+const PAGE: &str = include_str!("../../../docs/configuration.md");
+
+/// The first four cells of a key's row; the fifth says what the key means.
+fn row(key: &Key) -> [String; 4] {
+    let absent = match key.absent {
+        Absent::Default(value) => format!("`{value}`"),
+        Absent::Means(says, _) => says.to_owned(),
+        Absent::Mistake(_) => "required".to_owned(),
+    };
+    let variable = Slot { section: key.section, index: 0, name: key.name }.variable();
+    [format!("`{key}`"), key.kind.label(), absent, format!("`{variable}`")]
+}
+
+#[test]
+fn the_page_has_every_key_as_it_is_and_no_other() {
+    let rows: Vec<Vec<&str>> = PAGE
+        .lines()
+        .filter(|line| line.starts_with("| `") && line.contains("`FENCEGATE_"))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    for cells in &rows {
+        assert!(cells.len() == 5 && !cells[4].is_empty(), "{cells:?} says what the key means");
+    }
+    let documented: Vec<_> = rows.iter().map(|cells| cells[..4].to_vec()).collect();
+    assert_eq!(documented, KEYS.iter().map(row).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_example_of_the_page_loads() {
+    let example = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    Given::file(example.expect("the page begins with an example")).loaded();
+}
+
+/// A value that is not the default.
+fn other_value(key: &Key) -> &'static str {
+    match (key.section, key.name) {
+        (Section::Listen, "workers") => "77",
+        (Section::Listen, _) => "127.0.0.9:7",
+        (Section::Store, "url") => "sqlite:other.db",
+        (Section::Upstream, "url") => "http://127.0.0.1:7",
+        (Section::Route, "path") => "/other",
+        (Section::Route, "resource") => "other:{path}",
+        (Section::Route, "fenced") => "GET",
+        (Section::Route, "mode") => "observe",
+        (Section::Route, "tokens") => "ordered",
+        (Section::Route, "buffer" | "max_body") | (Section::Limits, "head_size") => "77777",
+        (Section::Limits, "head_fields" | "connections" | "waiters" | "cells") => "77",
+        (_, "name") => "other",
+        _ => "77s",
+    }
+}
+
+/// A key that nobody reads would be taken and mean nothing.
+#[test]
+fn every_key_changes_the_configuration() {
+    let plain = format!("{:?}", Given::file(SMALL).loaded().config);
+    // Those that this version only refuses or that need more than a value have tests of their own.
+    let others = ["store.url_file", "coordinator.url", "coordinator.prefix", "route.upstream"];
+    for key in KEYS.iter().filter(|key| !others.contains(&key.to_string().as_str())) {
+        let variable = Slot { section: key.section, index: 0, name: key.name }.variable();
+        let config = Given::file(SMALL).variable(&variable, other_value(key)).loaded().config;
+        assert_ne!(format!("{config:?}"), plain, "{key} changes nothing");
+    }
+}

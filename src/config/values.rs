@@ -1,0 +1,217 @@
+//! Reads one value each. An error says what is wrong with the value; the caller adds where, and an
+//! example.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Store;
+use super::mistakes::{nearest, shown};
+
+/// No wait of this program is sensibly longer, and sums of durations stay far from overflow.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// `30s`, `500ms`, `10m`, `1h`; `0s` is a duration.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let millis_per_unit = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "" if !number.is_empty() => {
+            return Err(format!("{number} has no unit; add ms, s, m or h"));
+        }
+        _ => {
+            let found = shown(text);
+            return Err(format!(
+                "{found} is no duration, which is a whole number and ms, s, m or h"
+            ));
+        }
+    };
+    if number.is_empty() {
+        return Err(format!("{} has a unit, but no number", shown(text)));
+    }
+    let millis = number.parse::<u64>().ok().and_then(|n| n.checked_mul(millis_per_unit));
+    millis
+        .map(Duration::from_millis)
+        .filter(|duration| *duration <= LONGEST)
+        .ok_or_else(|| format!("{} is too long; at most 720h", shown(text)))
+}
+
+/// A duration that is not zero.
+pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be longer than zero".to_owned()),
+        positive => Ok(positive),
+    }
+}
+
+/// `65536`, `64KiB`, `10MiB`, `1GiB`: bytes, from `least` to `most`.
+pub(super) fn size(least: u64, most: u64) -> impl Fn(&str) -> Result<u64, String> {
+    move |text| {
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, unit) = text.split_at(digits);
+        let bytes_per_unit = match unit {
+            "" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            _ => {
+                let found = shown(text);
+                let expected = "a whole number of bytes, or one with KiB, MiB or GiB";
+                return Err(format!("{found} is no size, which is {expected}"));
+            }
+        };
+        let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(bytes_per_unit));
+        bytes
+            .filter(|bytes| (least..=most).contains(bytes))
+            .ok_or_else(|| format!("{} is not from {least} to {most} bytes", shown(text)))
+    }
+}
+
+/// A whole number from 1 to `most`.
+pub(super) fn number(most: usize) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse()
+            .ok()
+            .filter(|number| is_plain && (1..=most).contains(number))
+            .ok_or_else(|| format!("{} is no whole number from 1 to {most}", shown(text)))
+    }
+}
+
+/// `127.0.0.1:8080`, `[::1]:8080`. Names are not resolved: what is listened on is to be plain.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| match text.strip_prefix(':') {
+        Some(port) if port.parse::<u16>().is_ok() => {
+            format!("{text:?} has no IP address; every interface is \"0.0.0.0:{port}\"")
+        }
+        _ => format!("{} is no IP address and port", shown(text)),
+    })
+}
+
+/// `[a-z0-9_-]+`, up to 64 characters.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
+    if (1..=64).contains(&text.len()) && text.bytes().all(is_allowed) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{} is no name, which is 1 to 64 of a-z, 0-9, _ and -", shown(text)))
+    }
+}
+
+/// One of a few words.
+pub(super) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl Fn(&str) -> Result<T, String> {
+    move |text| {
+        let found = choices.iter().find(|(word, _)| *word == text);
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let words: Vec<_> = choices.iter().map(|(word, _)| format!("{word:?}")).collect();
+            let hint = nearest(text, choices.iter().map(|(word, _)| *word))
+                .map_or_else(String::new, |word| format!("; did you mean {word:?}?"));
+            format!("{} is not {}{hint}", shown(text), words.join(" or "))
+        })
+    }
+}
+
+/// An upper-case method that can be fenced.
+pub(super) fn method(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("a method is empty".to_owned()),
+        "CONNECT" | "TRACE" => Err(format!("{text} is never forwarded, so it needs no fence")),
+        _ if http::Method::from_bytes(text.as_bytes()).is_err() => {
+            Err(format!("{} is no HTTP method", shown(text)))
+        }
+        _ if text.bytes().any(|byte| byte.is_ascii_lowercase()) => {
+            let upper = text.to_ascii_uppercase();
+            Err(format!("methods are upper case: write {upper:?} for {text:?}"))
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// `http://host:port` and nothing more, as `host:port`.
+pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(format!("{} is no URL: http:// and a host", shown(text)));
+    };
+    if scheme.eq_ignore_ascii_case("https") {
+        return Err("https comes with a later version; this one speaks http:// only".to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("http") {
+        return Err(format!("{} does not start with http://", shown(text)));
+    }
+    // Before anything else, so that no later message has to think of it.
+    if rest.contains('@') {
+        return Err("must hold no user name or password; clients send their own".to_owned());
+    }
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains(['/', '?', '#']) {
+        let found = shown(text);
+        return Err(format!("{found} must end after the port; paths are passed on as they come"));
+    }
+    let (host, port) = host_and_port(authority)
+        .ok_or_else(|| format!("{} has no valid host and port", shown(text)))?;
+    Ok(format!("{host}:{port}"))
+}
+
+fn host_and_port(authority: &str) -> Option<(&str, u16)> {
+    let (host, port) = match authority.rsplit_once(':') {
+        // The colons of `[::1]` separate no port.
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let port = match port {
+        None => 80,
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            digits.parse().ok().filter(|port| *port != 0)?
+        }
+        Some(_) => return None,
+    };
+    let is_host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(address) => matches!(address.parse(), Ok(IpAddr::V6(_))),
+        None => {
+            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            !host.is_empty() && host.len() <= 253 && host.bytes().all(is_allowed)
+        }
+    };
+    is_host.then_some((host, port))
+}
+
+/// `sqlite:PATH`.
+pub(super) fn store(text: &str) -> Result<Store, String> {
+    // Nothing of an unknown URL is shown: it may hold a password anywhere.
+    match text.split_once(':') {
+        Some(("postgres" | "postgresql", _)) => {
+            Err("PostgreSQL is not in this version; the store is sqlite:PATH".to_owned())
+        }
+        Some(("sqlite", "")) => Err("names no file".to_owned()),
+        Some(("sqlite", path)) if path.starts_with("//") => {
+            Err("takes a path and no //: sqlite:/absolute/path or sqlite:relative/path".to_owned())
+        }
+        Some(("sqlite", path)) if path.contains(":memory:") => {
+            Err("a store in memory forgets; name a file".to_owned())
+        }
+        Some(("sqlite", path)) if path.contains('?') => {
+            Err("sqlite:PATH takes no parameters after a ?".to_owned())
+        }
+        Some(("sqlite", path)) if path.chars().any(char::is_control) => {
+            Err("the path has a control character".to_owned())
+        }
+        Some(("sqlite", path)) => Ok(Store::Sqlite(PathBuf::from(path))),
+        _ => Err("expected sqlite:PATH".to_owned()),
+    }
+}
+
+/// `embedded`: there is no choice yet.
+pub(super) fn coordinator(text: &str) -> Result<(), String> {
+    match text.split(':').next() {
+        Some("embedded") if text == "embedded" => Ok(()),
+        Some("etcd") => Err("etcd is not in this version; expected embedded".to_owned()),
+        Some("postgres" | "postgresql") => {
+            Err("PostgreSQL is not in this version; expected embedded".to_owned())
+        }
+        _ => Err("expected embedded".to_owned()),
+    }
+}
