@@ -6,6 +6,7 @@ pub mod config;
 pub mod coordinator;
 pub mod fence;
 pub mod gateway;
+pub mod http_server;
 pub mod lease_api;
 pub mod metrics;
 pub mod problem;
