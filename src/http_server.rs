@@ -28,6 +28,8 @@ use crate::problem::{Code, Problem};
 
 /// The largest body that [`read_body`] takes.
 pub const BODY_BYTES: usize = 16 * 1024;
+/// Connections of one listener at a time; clients beyond it wait to be accepted.
+pub const CONNECTIONS: usize = 1024;
 const HEAD_BYTES: usize = 64 * 1024;
 /// What accept does when the process is out of file descriptors: it tries again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -42,8 +44,11 @@ struct Limits {
     write: Duration,
 }
 
-const LIMITS: Limits =
-    Limits { connections: 1024, head: Duration::from_secs(10), write: Duration::from_secs(10) };
+const LIMITS: Limits = Limits {
+    connections: CONNECTIONS,
+    head: Duration::from_secs(10),
+    write: Duration::from_secs(10),
+};
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves `router` until `shutdown`, then takes no more connections and returns. Requests in flight

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::{StatusCode, Uri, header};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::resource_name::ResourceName;
@@ -27,17 +28,22 @@ use self::wire::{
 use crate::clock::{Clock, WallTime};
 use crate::coordinator::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released};
 use crate::fence::{Owner, Resource, Token};
-use crate::http_server::read_body;
+use crate::http_server::{self, read_body};
 use crate::problem::{Code, Problem, ProblemOutcome};
 
 /// The description of this API, as it is served at `/openapi.json`.
 pub const OPENAPI: &str = include_str!("lease_api/openapi.json");
+
+/// Acquisitions that wait here at a time. Each keeps a connection, and must leave some to the
+/// holders, who would lose their leases if they could not renew.
+const WAITING: usize = http_server::CONNECTIONS * 3 / 4;
 
 #[derive(Clone)]
 struct Api {
     coordinator: Arc<dyn Coordinator>,
     clock: Clock,
     metrics: LeaseMetrics,
+    waiting: Arc<Semaphore>,
     shutdown: CancellationToken,
 }
 
@@ -49,12 +55,13 @@ pub fn router(
     metrics: LeaseMetrics,
     shutdown: CancellationToken,
 ) -> Router {
+    let waiting = Arc::new(Semaphore::new(WAITING));
     Router::new()
         .route("/v1/leases", get(list))
         .route("/v1/leases/{resource}", post(acquire).get(show).delete(release))
         .route("/v1/leases/{resource}/renew", post(renew))
         .route("/openapi.json", get(openapi))
-        .with_state(Api { coordinator, clock, metrics, shutdown })
+        .with_state(Api { coordinator, clock, metrics, waiting, shutdown })
 }
 
 async fn acquire(
@@ -70,6 +77,7 @@ async fn acquire(
     let acquired = if wait.is_zero() {
         acquisition.await
     } else {
+        let _place = api.waiting.try_acquire().map_err(|_| about(too_many_wait()))?;
         tokio::select! {
             biased;
             acquired = acquisition => acquired,
@@ -173,6 +181,12 @@ fn lease_lost(owner: &Owner, token: Token) -> Problem {
 
 fn lease_not_found() -> Problem {
     Problem::new(Code::LeaseNotFound, "nobody holds this lease; it was never acquired, or is over")
+}
+
+fn too_many_wait() -> Problem {
+    let detail =
+        format!("{WAITING} acquisitions are waiting already; ask again, or with wait_ms 0");
+    Problem::new(Code::Overloaded, detail)
 }
 
 fn shutting_down() -> Problem {

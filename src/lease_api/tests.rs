@@ -11,7 +11,6 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::coordinator::Embedded;
-use crate::http_server;
 use crate::store::Database;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -21,6 +20,7 @@ struct Server {
     address: SocketAddr,
     client: Client,
     database: Database,
+    router: Router,
     metrics: LeaseMetrics,
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -45,10 +45,19 @@ impl Server {
         let router = router(Arc::new(embedded), clock, metrics.clone(), shutdown.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (stop, tracker) = (shutdown.clone(), tasks.clone());
-        tasks.spawn(async move { http_server::serve(listener, router, stop, &tracker).await });
+        let (routes, stop, tracker) = (router.clone(), shutdown.clone(), tasks.clone());
+        tasks.spawn(async move { http_server::serve(listener, routes, stop, &tracker).await });
         let client = Client::builder().no_proxy().timeout(DEADLINE).build().unwrap();
-        Server { address, client, database, metrics, shutdown, tasks, _directory: directory }
+        Server {
+            address,
+            client,
+            database,
+            router,
+            metrics,
+            shutdown,
+            tasks,
+            _directory: directory,
+        }
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -287,6 +296,26 @@ async fn a_client_that_disconnects_while_it_waits_leaves_the_queue() {
 }
 
 #[tokio::test]
+async fn those_who_wait_leave_room_for_holders() {
+    let server = Server::start().await;
+    server.acquire("r", "a").await;
+    let service = hyper_util::service::TowerToHyperService::new(server.router.clone());
+    let wait = || {
+        let body = Body::from(r#"{"owner":"b","wait_ms":3600000}"#);
+        let request = http::Request::post("/v1/leases/r").body(body).unwrap();
+        hyper::service::Service::call(&service, request)
+    };
+    for _ in 0..WAITING {
+        server.tasks.spawn(wait());
+    }
+    server.until_waiters(WAITING.try_into().unwrap()).await;
+    let refused = wait().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let impatient = server.post("/v1/leases/r", json!({"owner": "b"})).await;
+    impatient.is_problem(409, "lease_held", "not_forwarded");
+}
+
+#[tokio::test]
 async fn shutdown_ends_waits_and_then_everything() {
     let server = Server::start().await;
     server.acquire("r", "a").await;
@@ -297,8 +326,8 @@ async fn shutdown_ends_waits_and_then_everything() {
     };
     let (refused, ()) = tokio::join!(wait, shut_down);
     refused.is_problem(503, "overloaded", "not_forwarded");
-    let Server { tasks, database, .. } = server;
-    drop(database);
+    let Server { tasks, database, router, .. } = server;
+    drop((database, router));
     tasks.close();
     tokio::time::timeout(DEADLINE, tasks.wait()).await.expect("nothing is left");
 }

@@ -14,7 +14,12 @@ use crate::fence::{Owner, Resource, Token};
 
 type Columns = (String, String, i64, i64, i64, i64);
 
-const COLUMNS: &str = "resource, owner, token, ttl_ms, acquired_at, expires_at";
+/// The columns in the order of [`Columns`]; a macro, so that statements are constants.
+macro_rules! columns {
+    () => {
+        "resource, owner, token, ttl_ms, acquired_at, expires_at"
+    };
+}
 
 /// What a look at some resources found.
 #[derive(Debug, Default)]
@@ -43,9 +48,11 @@ pub(super) async fn look(
     resources: &[Resource],
 ) -> Result<Seen, sqlx::Error> {
     let names = json!(resources).to_string();
-    let rows: Vec<Columns> = sqlx::query_as(sqlx::AssertSqlSafe(format!(
-        "SELECT {COLUMNS} FROM leases WHERE resource IN (SELECT value FROM json_each(?1))"
-    )))
+    let rows: Vec<Columns> = sqlx::query_as(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM leases WHERE resource IN (SELECT value FROM json_each(?1))"
+    ))
     .bind(&names)
     .fetch_all(&mut *connection)
     .await?;
@@ -86,9 +93,11 @@ pub(super) async fn attempt(
             .await?;
     let token = token(number)?;
     let lease = Lease { resource, owner, token, ttl, acquired_at: now, expires_at: now + ttl };
-    sqlx::query(sqlx::AssertSqlSafe(format!(
-        "INSERT OR REPLACE INTO leases ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
-    )))
+    sqlx::query(concat!(
+        "INSERT OR REPLACE INTO leases (",
+        columns!(),
+        ") VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+    ))
     .bind(lease.resource.as_str())
     .bind(lease.owner.as_str())
     .bind(number)
@@ -157,10 +166,12 @@ pub(super) async fn list(
     after: Option<Resource>,
     limit: u32,
 ) -> Result<Vec<Lease>, sqlx::Error> {
-    let rows: Vec<Columns> = sqlx::query_as(sqlx::AssertSqlSafe(format!(
-        "SELECT {COLUMNS} FROM leases WHERE resource > ?1 AND expires_at > ?2
+    let rows: Vec<Columns> = sqlx::query_as(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM leases WHERE resource > ?1 AND expires_at > ?2
          ORDER BY resource LIMIT ?3"
-    )))
+    ))
     .bind(after.as_ref().map_or("", Resource::as_str))
     .bind(now.as_millis())
     .bind(limit)
@@ -175,11 +186,12 @@ pub(super) async fn sweep(
     now: WallTime,
     limit: u32,
 ) -> Result<Vec<Lease>, sqlx::Error> {
-    let rows: Vec<Columns> = sqlx::query_as(sqlx::AssertSqlSafe(format!(
+    let rows: Vec<Columns> = sqlx::query_as(concat!(
         "DELETE FROM leases WHERE resource IN
          (SELECT resource FROM leases WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
-         RETURNING {COLUMNS}"
-    )))
+         RETURNING ",
+        columns!()
+    ))
     .bind(now.as_millis())
     .bind(limit)
     .fetch_all(connection)

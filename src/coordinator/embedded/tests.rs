@@ -102,6 +102,30 @@ async fn an_end_that_was_seen_stays_whatever_the_clock_does() {
 }
 
 #[tokio::test]
+async fn a_renewal_that_was_held_up_past_the_expiry_revives_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(&directory).await;
+    let (go_on, hold) = oneshot::channel::<()>();
+    let lease = run.acquire("r", Duration::from_millis(200)).await;
+    let held_up = run.database.call(move |_| {
+        Box::pin(async move {
+            let _ = hold.await;
+            Ok(())
+        })
+    });
+    let Lease { resource, owner, token, .. } = lease.clone();
+    let renewal = run.embedded.renew(resource, owner, token, Some(LONG));
+    let expire = async {
+        until(async || Clock::new().wall() > lease.expires_at).await;
+        go_on.send(()).unwrap();
+    };
+    let (held_up, renewed, ()) = tokio::join!(held_up, renewal, expire);
+    held_up.unwrap();
+    assert_eq!(renewed.unwrap(), None);
+    run.stop().await;
+}
+
+#[tokio::test]
 async fn leases_that_nobody_asks_about_are_swept_and_counted() {
     let directory = tempfile::tempdir().unwrap();
     let run = Run::start(&directory).await;
