@@ -3,7 +3,10 @@
 //! The gateway asks it only when a token is new. A lease ends by release or expiry; nothing
 //! revives an ended lease; a token is handed out once and never again, to nobody.
 
+#[cfg(test)]
+mod contract;
 mod embedded;
+mod metrics;
 
 use std::time::Duration;
 
@@ -13,6 +16,7 @@ use crate::clock::WallTime;
 use crate::fence::{Owner, Resource, Token};
 
 pub use embedded::Embedded;
+pub use metrics::LeaseMetrics;
 
 /// The coordinator did not answer; nothing is known about the lease.
 #[derive(Clone, Debug, thiserror::Error)]

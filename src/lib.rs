@@ -8,6 +8,7 @@ pub mod coordinator;
 pub mod fence;
 pub mod fences;
 pub mod gateway;
+pub mod http_server;
 pub mod lease_api;
 pub mod metrics;
 pub mod problem;
