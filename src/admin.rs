@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
@@ -48,38 +47,10 @@ pub fn router(admin: Admin) -> Router {
         .route("/v1/fences", get(list))
         .route("/v1/fences/{resource}", get(show).post(raise))
         .route("/v1/in-doubt", get(in_doubt))
-        .fallback(async || Answer::from(Problem::new(Code::NoRoute, "there is no such path here")))
-        .method_not_allowed_fallback(async || {
-            Answer::from(Problem::new(
-                Code::MethodNotAllowed,
-                "this path does not take that method",
-            ))
-        })
         .with_state(admin)
 }
 
-/// A problem as axum wants it.
-struct Answer(Problem);
-
-impl From<Problem> for Answer {
-    fn from(problem: Problem) -> Answer {
-        Answer(problem)
-    }
-}
-
-impl From<StoreError> for Answer {
-    fn from(error: StoreError) -> Answer {
-        Answer(Problem::new(Code::FenceStoreUnavailable, error.to_string()))
-    }
-}
-
-impl IntoResponse for Answer {
-    fn into_response(self) -> Response {
-        self.0.to_response().map(Into::into)
-    }
-}
-
-async fn metrics(State(admin): State<Admin>) -> Result<String, Answer> {
+async fn metrics(State(admin): State<Admin>) -> Result<String, Problem> {
     let (cells, in_flight, grants) = admin.fences.census();
     let census = &admin.census;
     census.cells.set(cells.cast_signed() as i64);
@@ -89,7 +60,7 @@ async fn metrics(State(admin): State<Admin>) -> Result<String, Answer> {
     census.connections.set(admin.connections.open().cast_signed() as i64);
     TextEncoder::new()
         .encode_to_string(&admin.registry.gather())
-        .map_err(|error| Answer(Problem::new(Code::Overloaded, error.to_string())))
+        .map_err(|error| Problem::new(Code::Overloaded, error.to_string()))
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
@@ -124,10 +95,10 @@ struct FencePage {
 async fn list(
     State(admin): State<Admin>,
     page: Result<Query<Page>, QueryRejection>,
-) -> Result<Json<FencePage>, Answer> {
+) -> Result<Json<FencePage>, Problem> {
     let Query(page) = page.map_err(|error| invalid(&error.body_text()))?;
     let limit = page.limit.unwrap_or(PAGE_ROWS).clamp(1, MOST_ROWS);
-    let rows = admin.fences.list(page.after, limit).await?;
+    let rows = admin.fences.list(page.after, limit).await.map_err(unconfirmed)?;
     let is_full = rows.len() >= limit as usize;
     let next = rows.last().filter(|_| is_full).map(|row| row.resource.clone());
     let fences = rows.into_iter().map(|row| admin.fence(row)).collect();
@@ -137,12 +108,12 @@ async fn list(
 async fn show(
     State(admin): State<Admin>,
     resource: Result<Path<String>, PathRejection>,
-) -> Result<Json<Fence>, Answer> {
+) -> Result<Json<Fence>, Problem> {
     let resource = named(resource)?;
-    let row = admin.fences.show(resource.clone()).await?.ok_or_else(|| {
+    let row = admin.fences.show(resource.clone()).await.map_err(unconfirmed)?.ok_or_else(|| {
         let mut problem = Problem::new(Code::FenceNotFound, "no token was ever accepted for it");
         problem.resource = Some(resource.to_string());
-        Answer(problem)
+        problem
     })?;
     Ok(Json(admin.fence(row)))
 }
@@ -158,7 +129,7 @@ async fn raise(
     State(admin): State<Admin>,
     resource: Result<Path<String>, PathRejection>,
     body: Result<Json<RaiseTo>, JsonRejection>,
-) -> Result<Json<Fence>, Answer> {
+) -> Result<Json<Fence>, Problem> {
     let resource = named(resource)?;
     let Json(RaiseTo { token }) = body.map_err(|error| invalid(&error.body_text()))?;
     let mark = admin.fences.raise_by_operator(&resource, token).await.map_err(|error| {
@@ -166,7 +137,7 @@ async fn raise(
             Refused::Store(_) => Code::FenceStoreUnavailable,
             _ => Code::Overloaded,
         };
-        Answer(Problem::new(code, error.to_string()))
+        Problem::new(code, error.to_string())
     })?;
     if mark.token > token {
         let mut problem =
@@ -174,7 +145,7 @@ async fn raise(
         problem.resource = Some(resource.to_string());
         problem.presented_token = Some(token);
         problem.highest_token = Some(mark.token);
-        return Err(Answer(problem));
+        return Err(problem);
     }
     tracing::warn!(%resource, %token, "mark raised by an operator");
     show(State(admin), Ok(Path(resource.to_string()))).await
@@ -198,12 +169,12 @@ struct InDoubt {
 async fn in_doubt(
     State(admin): State<Admin>,
     limit: Result<Query<Limit>, QueryRejection>,
-) -> Result<Json<InDoubt>, Answer> {
+) -> Result<Json<InDoubt>, Problem> {
     let Query(Limit { limit }) = limit.map_err(|error| invalid(&error.body_text()))?;
     let limit = limit.unwrap_or(PAGE_ROWS).clamp(1, MOST_ROWS);
     Ok(Json(InDoubt {
         in_doubt: admin.fences.doubts().list(limit as usize),
-        left_by_crash: admin.fences.left(limit).await?,
+        left_by_crash: admin.fences.left(limit).await.map_err(unconfirmed)?,
     }))
 }
 
@@ -213,15 +184,19 @@ impl Admin {
     }
 }
 
-fn named(resource: Result<Path<String>, PathRejection>) -> Result<Resource, Answer> {
+fn named(resource: Result<Path<String>, PathRejection>) -> Result<Resource, Problem> {
     let Path(name) = resource.map_err(|error| unresolvable(&error.body_text()))?;
     Resource::new(&name).map_err(|error| unresolvable(&error.to_string()))
 }
 
-fn unresolvable(detail: &str) -> Answer {
-    Answer(Problem::new(Code::UnresolvableResource, detail))
+fn unconfirmed(error: StoreError) -> Problem {
+    Problem::new(Code::FenceStoreUnavailable, error.to_string())
 }
 
-fn invalid(detail: &str) -> Answer {
-    Answer(Problem::new(Code::InvalidRequest, detail))
+fn unresolvable(detail: &str) -> Problem {
+    Problem::new(Code::UnresolvableResource, detail)
+}
+
+fn invalid(detail: &str) -> Problem {
+    Problem::new(Code::InvalidRequest, detail)
 }

@@ -2,6 +2,7 @@
 
 mod config_check;
 mod demo;
+mod exit;
 mod fence;
 mod lease;
 mod run;
@@ -41,7 +42,15 @@ enum Command {
 /// Runs what the command line says.
 #[must_use]
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nothing is left to do if standard error is closed.
+            let _ = error.print();
+            return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    match cli.command {
         Command::Demo(args) => demo::main(&args),
         Command::Serve(args) => serve::main(&args),
         Command::Run(args) => run::main(&args),

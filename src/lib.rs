@@ -12,6 +12,7 @@ pub mod http_server;
 pub mod lease_api;
 pub mod metrics;
 pub mod problem;
+pub mod serve;
 pub mod store;
 pub mod telemetry;
 pub mod trace;

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

@@ -6,10 +6,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use super::exit;
 use crate::config::{self, ServeFlags};
-
-/// The configuration, or the way in which a command was used, is wrong (`EX_USAGE`).
-const USAGE: u8 = 64;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ConfigCommand {
@@ -33,7 +31,7 @@ pub(super) fn main(command: &ConfigCommand) -> ExitCode {
         }
         Err(mistakes) => {
             let _ = writeln!(errors, "{mistakes}");
-            ExitCode::from(USAGE)
+            exit::USAGE.into()
         }
     }
 }

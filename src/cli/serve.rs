@@ -2,9 +2,71 @@
 
 use std::process::ExitCode;
 
-#[derive(Debug, clap::Args)]
-pub(super) struct ServeArgs {}
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
-pub(super) fn main(_args: &ServeArgs) -> ExitCode {
-    ExitCode::FAILURE
+use super::exit;
+use crate::config::{self, Config, Loaded, ServeFlags};
+use crate::{serve, telemetry};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    flags: Box<ServeFlags>,
+    /// What is logged: off, error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", env = "FENCEGATE_LOG", default_value = "info")]
+    log: String,
+}
+
+pub(super) fn main(args: &ServeArgs) -> ExitCode {
+    let Loaded { config, warnings, .. } =
+        match config::load(&args.flags.sources(std::env::vars_os())) {
+            Ok(loaded) => loaded,
+            Err(mistakes) => {
+                eprintln!("{mistakes}");
+                return exit::USAGE.into();
+            }
+        };
+    let _writing_logs = match telemetry::start(&args.log) {
+        Ok(guard) => guard,
+        Err(error) => {
+            eprintln!("fencegate serve: --log {}: {error}", args.log);
+            return exit::USAGE.into();
+        }
+    };
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    match run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fencegate serve: {error:#}");
+            exit::UNAVAILABLE.into()
+        }
+    }
+}
+
+fn run(config: Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let served = runtime.block_on(async {
+        let shutdown = CancellationToken::new();
+        tokio::spawn(on_signal(shutdown.clone())?);
+        Ok(serve::serve(config, shutdown).await?)
+    });
+    // Whatever still blocks must not keep the process: the grants are given back by now.
+    runtime.shutdown_background();
+    served
+}
+
+/// Begins the shutdown at SIGTERM or SIGINT.
+fn on_signal(shutdown: CancellationToken) -> std::io::Result<impl Future<Output = ()> + Send> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        shutdown.cancel();
+    })
 }

@@ -15,6 +15,9 @@ use crate::fence::Terms;
 use crate::fences::Demand;
 use crate::metrics::{GatewayMetrics, RouteMetrics};
 
+/// Matches every path, `/` included, although matchit's catch-all does not.
+const EVERY_PATH: &str = "/{*rest}";
+
 /// All routes.
 pub(super) struct RouteTable {
     paths: matchit::Router<usize>,
@@ -57,10 +60,13 @@ impl RouteTable {
         let mut routes = Vec::new();
         for (at, route) in config.routes.iter().enumerate() {
             paths.insert(route.path.clone(), at)?;
-            if route.path == "/{*rest}" {
-                paths.insert("/", at)?;
-            }
             routes.push(Arc::new(Route::new(config, route, metrics)));
+        }
+        let everything = config.routes.iter().position(|route| route.path == EVERY_PATH);
+        if let Some(everything) = everything
+            && !config.routes.iter().any(|route| route.path == "/")
+        {
+            paths.insert("/", everything)?;
         }
         Ok(RouteTable { paths, routes, unmatched: metrics.route("none") })
     }
