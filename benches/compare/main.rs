@@ -38,7 +38,7 @@ use table::Table;
 
 /// Compare Fencegate with its peers, in turns, on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "cargo bench --bench compare --")]
+#[command(name = "compare", bin_name = "cargo bench --bench compare --")]
 struct Options {
     /// Fewer and shorter slices: a look at the harness, not a measurement
     #[arg(long)]

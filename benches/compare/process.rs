@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 use fencegate::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long an end that was asked for may take.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// How long an end that was asked for may take: longer than a gateway waits for requests in flight.
+const STOP_LIMIT: Duration = Duration::from_secs(40);
 /// How often a level is looked at while it is waited for.
 const LOOK: Duration = Duration::from_millis(5);
 
