@@ -1,0 +1,131 @@
+//! Fencegate as its users start it: a configuration file and `fencegate serve`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use fencegate::fence::Token;
+use http::{Request, StatusCode, header};
+use http_body_util::Full;
+
+use crate::client::Client;
+use crate::lab::Lab;
+use crate::process::{Server, free_address, pinned};
+
+/// A path under the fenced route whose tokens come from the lease listener.
+pub(crate) fn held_path(id: &str) -> String {
+    format!("/heldwith/{id}")
+}
+
+/// A path under the route that is not fenced; as long as the fenced one.
+pub(crate) fn unfenced_path(id: &str) -> String {
+    format!("/unfenced/{id}")
+}
+
+/// A path under the fenced route that takes any higher token.
+pub(crate) fn ordered_path(id: &str) -> String {
+    format!("/ordering/{id}")
+}
+
+/// The resource of [`ordered_path`].
+pub(crate) const ORDERED_RESOURCE_PREFIX: &str = "ordered-";
+
+/// A running gateway.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) server: Server,
+    pub(crate) proxy: SocketAddr,
+    pub(crate) leases: SocketAddr,
+}
+
+impl Gateway {
+    /// Starts a gateway over the store file and waits until it is ready.
+    pub(crate) fn start(lab: &Lab<'_>, store: &Path) -> Result<Gateway> {
+        let (proxy, leases, admin) = (free_address()?, free_address()?, free_address()?);
+        let config = lab.directory().join("fencegate.toml");
+        fs::write(&config, configuration([proxy, leases, admin], store, lab.upstream))?;
+        let mut command = pinned(&lab.cores.proxy, Path::new(env!("CARGO_BIN_EXE_fencegate")));
+        command.args(["serve", "--config"]).arg(&config);
+        let mut server = Server::start("fencegate", command, lab.directory())?;
+        lab.wait_for_answer(&mut server, admin, "/readyz", |status| status == StatusCode::OK)
+            .context("starting fencegate serve")?;
+        Ok(Gateway { server, proxy, leases })
+    }
+}
+
+/// A store file of its own for each row.
+pub(crate) fn store_file(lab: &Lab<'_>, name: &str) -> PathBuf {
+    lab.directory().join(format!("{name}.db"))
+}
+
+fn configuration(
+    [proxy, leases, admin]: [SocketAddr; 3],
+    store: &Path,
+    upstream: SocketAddr,
+) -> String {
+    format!(
+        r#"[listen]
+proxy  = "{proxy}"
+leases = "{leases}"
+admin  = "{admin}"
+
+[store]
+url = "sqlite:{store}"
+
+[[upstream]]
+name = "bare"
+url  = "http://{upstream}"
+
+[[route]]
+name     = "held"
+path     = "/heldwith/{{id}}"
+resource = "held-{{id}}"
+upstream = "bare"
+
+[[route]]
+name     = "ordered"
+path     = "/ordering/{{id}}"
+resource = "{ORDERED_RESOURCE_PREFIX}{{id}}"
+upstream = "bare"
+tokens   = "ordered"
+
+[[route]]
+name     = "unfenced"
+path     = "/unfenced/{{id}}"
+upstream = "bare"
+fenced   = []
+"#,
+        store = store.display(),
+    )
+}
+
+/// Takes the lease of [`held_path`]`(id)`; taking it again ends the one before.
+pub(crate) async fn acquire(leases: &mut Client, id: &str) -> Result<Token> {
+    let request = Request::post(format!("/v1/leases/held-{id}"))
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::from(Bytes::from_static(br#"{"owner":"bench","ttl_ms":30000}"#)))?;
+    let (status, body) = leases.send(request).await.context("asking for a lease")?;
+    if status != StatusCode::CREATED {
+        bail!("asking for a lease: {status}: {}", String::from_utf8_lossy(&body));
+    }
+    #[derive(serde::Deserialize)]
+    struct Lease {
+        token: Token,
+    }
+    Ok(serde_json::from_slice::<Lease>(&body).context("reading a lease")?.token)
+}
+
+/// Writes once; anything but success is an error.
+pub(crate) async fn put(proxy: &mut Client, path: &str, token: Token) -> Result<()> {
+    static BODY: [u8; 256] = [b'x'; 256];
+    let request = Request::put(path)
+        .header("fencing-token", token.to_string())
+        .body(Full::from(Bytes::from_static(&BODY)))?;
+    let (status, body) = proxy.send(request).await.context("writing")?;
+    if !status.is_success() {
+        bail!("PUT {path} with token {token}: {status}: {}", String::from_utf8_lossy(&body));
+    }
+    Ok(())
+}

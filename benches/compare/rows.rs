@@ -1,0 +1,101 @@
+//! The rows of the table, and what each figure has to be.
+
+/// What can be measured; the names of `--only`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Row {
+    /// nginx against a second nginx: the error of the harness
+    Harness,
+    /// CPU per request against nginx as a plain reverse proxy
+    Nginx,
+    /// CPU per request against Fencegate's own unfenced route
+    Unfenced,
+    /// CPU per request against nginx with auth_request to a check service
+    Auth,
+    /// p99 latency against nginx
+    Latency,
+    /// Raises per second, in parallel against one at a time
+    Raises,
+    /// Start-up with a million fences against none
+    Startup,
+    /// Memory of 100,000 active resources
+    Memory,
+}
+
+/// A limit of a figure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Limit {
+    fn holds(self, figure: f64) -> bool {
+        match self {
+            Limit::AtMost(limit) => figure <= limit,
+            Limit::AtLeast(limit) => figure >= limit,
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Limit::AtMost(limit) => write!(f, "≤ {limit}"),
+            Limit::AtLeast(limit) => write!(f, "≥ {limit}"),
+        }
+    }
+}
+
+/// What a figure has to be, and what it would rather be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Goal {
+    pub(crate) must: Option<Limit>,
+    pub(crate) aim: Option<Limit>,
+}
+
+impl Goal {
+    /// The verdict on a figure; nothing for a figure without limits.
+    pub(crate) fn verdict(self, figure: f64) -> &'static str {
+        let holds = |limit: Option<Limit>| limit.is_some_and(|limit| limit.holds(figure));
+        match self.must {
+            None => "",
+            Some(_) if !holds(self.must) => "MISS",
+            Some(_) if holds(self.aim) => "pass, aim",
+            Some(_) => "pass",
+        }
+    }
+}
+
+impl Row {
+    /// The name in the table and after `--only`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Row::Harness => "harness",
+            Row::Nginx => "nginx",
+            Row::Unfenced => "unfenced",
+            Row::Auth => "auth",
+            Row::Latency => "latency",
+            Row::Raises => "raises",
+            Row::Startup => "startup",
+            Row::Memory => "memory",
+        }
+    }
+
+    /// What the row's ratio has to be; for `Memory`, MiB.
+    pub(crate) const fn goal(self) -> Goal {
+        use Limit::{AtLeast, AtMost};
+        let (must, aim) = match self {
+            // No goal but a gauge: what lies within its spread is no difference.
+            Row::Harness => (None, None),
+            Row::Nginx => (Some(AtMost(1.10)), Some(AtMost(0.85))),
+            Row::Unfenced => (Some(AtMost(1.05)), Some(AtMost(1.02))),
+            Row::Auth => (Some(AtMost(0.55)), Some(AtMost(0.45))),
+            Row::Latency => (Some(AtMost(1.2)), Some(AtMost(1.0))),
+            Row::Raises => (Some(AtLeast(10.0)), Some(AtLeast(25.0))),
+            // "No growth", with room for the scatter of a few milliseconds.
+            Row::Startup => (Some(AtMost(1.2)), None),
+            Row::Memory => (Some(AtMost(64.0)), None),
+        };
+        Goal { must, aim }
+    }
+}

@@ -1,0 +1,74 @@
+//! Slices of competitors, taken in turn.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::lab::Lab;
+use crate::process::{CpuTimes, Server};
+use crate::{Effort, wrk};
+
+/// One of those that have turns.
+#[derive(Debug)]
+pub(crate) struct Competitor<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) target: SocketAddr,
+    /// What the load generator sends.
+    pub(crate) script: PathBuf,
+    /// All whose CPU counts.
+    pub(crate) servers: Vec<&'a Server>,
+}
+
+/// What a competitor did in one turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slice {
+    pub(crate) cpu_micros_per_request: f64,
+    pub(crate) requests_per_second: f64,
+    pub(crate) p99_ms: f64,
+}
+
+/// Lets every competitor have its turn in every round; answers the slices by competitor, in the
+/// order of the rounds. Who begins changes from round to round.
+pub(crate) fn take_turns(
+    lab: &Lab<'_>,
+    competitors: &[Competitor<'_>],
+    connections: u32,
+    effort: Effort,
+) -> Result<Vec<Vec<Slice>>> {
+    for competitor in competitors {
+        take_slice(lab, competitor, connections, Duration::from_secs(1))?;
+    }
+    let mut slices = vec![Vec::with_capacity(effort.rounds); competitors.len()];
+    for round in 0..effort.rounds {
+        eprintln!("{connections} connections, round {} of {}", round + 1, effort.rounds);
+        for turn in 0..competitors.len() {
+            let who = (round + turn) % competitors.len();
+            slices[who].push(take_slice(lab, &competitors[who], connections, effort.slice)?);
+        }
+    }
+    Ok(slices)
+}
+
+fn take_slice(
+    lab: &Lab<'_>,
+    competitor: &Competitor<'_>,
+    connections: u32,
+    length: Duration,
+) -> Result<Slice> {
+    let before = cpu(competitor)?;
+    let report = wrk::run(lab, competitor.target, &competitor.script, connections, length)
+        .with_context(|| format!("{} at {connections} connections", competitor.name))?;
+    let after = cpu(competitor)?;
+    let used: Duration = after.iter().zip(&before).map(|(after, before)| after.since(before)).sum();
+    Ok(Slice {
+        cpu_micros_per_request: used.as_secs_f64() * 1e6 / report.requests,
+        requests_per_second: report.requests / report.seconds,
+        p99_ms: report.p99_ms,
+    })
+}
+
+fn cpu(competitor: &Competitor<'_>) -> Result<Vec<CpuTimes>> {
+    competitor.servers.iter().map(|server| server.cpu()).collect()
+}
