@@ -40,7 +40,7 @@ use table::Table;
 #[derive(Debug, Parser)]
 #[command(name = "compare", bin_name = "cargo bench --bench compare --")]
 struct Options {
-    /// Fewer and shorter slices: a look at the harness, not a measurement
+    /// Few slices: a look at the harness, not a measurement
     #[arg(long)]
     quick: bool,
     /// Measure this row alone; may be repeated
@@ -57,21 +57,14 @@ struct Options {
     check_service: Option<SocketAddr>,
 }
 
-/// How long and how often is measured.
-#[derive(Clone, Copy, Debug)]
-struct Effort {
-    /// Times that each competitor has its turn.
-    rounds: usize,
-    /// Length of a turn; the load generator knows whole seconds only.
-    slice: Duration,
-}
+/// Length of a turn: the shortest that the load generator knows. Many short turns are better than few
+/// long ones, because what disturbs the machine then falls on both sides of a ratio.
+const SLICE: Duration = Duration::from_secs(1);
 
 impl Options {
-    fn effort(&self) -> Effort {
-        match self.quick {
-            true => Effort { rounds: 3, slice: Duration::from_secs(1) },
-            false => Effort { rounds: 10, slice: Duration::from_secs(2) },
-        }
+    /// Turns that each competitor has.
+    fn rounds(&self) -> usize {
+        if self.quick { 3 } else { 20 }
     }
 
     fn wants(&self, row: Row) -> bool {
@@ -100,16 +93,15 @@ fn main() -> ExitCode {
 
 fn compare(options: &Options) -> Result<()> {
     let peers = peers::find_or_install()?;
-    let effort = options.effort();
     let mut table = Table::default();
     {
         let lab = Lab::open(&peers)?;
-        requests::measure(&lab, options, effort, &mut table)?;
+        requests::measure(&lab, options, options.rounds(), &mut table)?;
         if options.wants(Row::Raises) {
-            raises::measure(&lab, effort, &mut table)?;
+            raises::measure(&lab, options.rounds(), &mut table)?;
         }
         if options.wants(Row::Startup) {
-            startup::measure(&lab, effort, &mut table)?;
+            startup::measure(&lab, options.rounds(), &mut table)?;
         }
         if options.wants(Row::Memory) {
             memory::measure(&lab, &mut table)?;

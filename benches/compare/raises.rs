@@ -6,14 +6,13 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fencegate::clock::Boottime;
 use fencegate::fence::Token;
 use tokio::task::JoinSet;
 
-use crate::Effort;
+use crate::SLICE;
 use crate::client::Client;
 use crate::gateway::{self, Gateway};
 use crate::lab::Lab;
@@ -40,7 +39,7 @@ struct Target {
 }
 
 /// Measures the row.
-pub(crate) fn measure(lab: &Lab<'_>, effort: Effort, table: &mut Table) -> Result<()> {
+pub(crate) fn measure(lab: &Lab<'_>, rounds: usize, table: &mut Table) -> Result<()> {
     let gateway = Gateway::start(lab, &gateway::store_file(lab, "raises"))?;
     let target = Arc::new(Target {
         proxy: gateway.proxy,
@@ -48,11 +47,11 @@ pub(crate) fn measure(lab: &Lab<'_>, effort: Effort, table: &mut Table) -> Resul
         last_token: AtomicU64::new(0),
     });
     for (kind, name) in [(Kind::Ordered, "raises"), (Kind::Held, "leases + raises")] {
-        let slice = |connections| per_second(lab, &target, kind, connections, effort.slice);
+        let slice = |connections| per_second(lab, &target, kind, connections);
         slice(RESOURCES)?;
         let (mut parallel, mut single) = (Vec::new(), Vec::new());
-        for round in 0..effort.rounds {
-            eprintln!("{name}, round {} of {}", round + 1, effort.rounds);
+        for round in 0..rounds {
+            eprintln!("{name}, round {} of {}", round + 1, rounds);
             parallel.push(slice(RESOURCES)?);
             single.push(slice(1)?);
         }
@@ -65,20 +64,14 @@ pub(crate) fn measure(lab: &Lab<'_>, effort: Effort, table: &mut Table) -> Resul
         table.explain(format!("{name}/s, 64 in parallel"), Spread::of(parallel));
         table.explain(format!("{name}/s, 1 at a time"), Spread::of(single));
     }
-    let syncs = (0..effort.rounds).map(|_| syncs_per_second(lab)).collect::<Result<Vec<f64>>>()?;
+    let syncs = (0..rounds).map(|_| syncs_per_second(lab)).collect::<Result<Vec<f64>>>()?;
     table.explain("fdatasync of 4 KiB/s on this disk", Spread::of(syncs));
     Ok(())
 }
 
-fn per_second(
-    lab: &Lab<'_>,
-    target: &Arc<Target>,
-    kind: Kind,
-    connections: usize,
-    length: Duration,
-) -> Result<f64> {
+fn per_second(lab: &Lab<'_>, target: &Arc<Target>, kind: Kind, connections: usize) -> Result<f64> {
     let begin = lab.clock.now();
-    let end = begin + length;
+    let end = begin + SLICE;
     let raises = lab.block_on(async {
         let mut writers = JoinSet::new();
         for first in 0..connections {

@@ -17,7 +17,7 @@ use crate::rows::Row;
 use crate::slices::{Competitor, Slice, take_turns};
 use crate::stats::Spread;
 use crate::table::Table;
-use crate::{Effort, Options, check, nginx, wrk};
+use crate::{Options, check, nginx, wrk};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
@@ -103,7 +103,7 @@ fn cpu(slice: &Slice) -> f64 {
 pub(crate) fn measure(
     lab: &Lab<'_>,
     options: &Options,
-    effort: Effort,
+    rounds: usize,
     table: &mut Table,
 ) -> Result<()> {
     let wanted: Vec<&Comparison> =
@@ -116,7 +116,7 @@ pub(crate) fn measure(
         let at_level = |comparison: &&&Comparison| comparison.connections.contains(&connections);
         let wanted: Vec<&Comparison> = wanted.iter().filter(at_level).copied().collect();
         if !wanted.is_empty() {
-            measure_level(lab, &field, &wanted, connections, effort, table)?;
+            measure_level(lab, &field, &wanted, connections, rounds, table)?;
         }
     }
     Ok(())
@@ -127,13 +127,13 @@ fn measure_level(
     field: &Field,
     wanted: &[&Comparison],
     connections: u32,
-    effort: Effort,
+    rounds: usize,
     table: &mut Table,
 ) -> Result<()> {
     let roles = roles(wanted);
     let competitors =
         roles.iter().map(|role| field.competitor(*role)).collect::<Result<Vec<_>>>()?;
-    let slices = take_turns(lab, &competitors, connections, effort)?;
+    let slices = take_turns(lab, &competitors, connections, rounds)?;
     for comparison in wanted {
         let of = |role| {
             let mut pairs = roles.iter().zip(&slices);

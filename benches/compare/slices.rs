@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::lab::Lab;
 use crate::process::{CpuTimes, Server};
-use crate::{Effort, wrk};
+use crate::{SLICE, wrk};
 
 /// One of those that have turns.
 #[derive(Debug)]
@@ -35,30 +35,25 @@ pub(crate) fn take_turns(
     lab: &Lab<'_>,
     competitors: &[Competitor<'_>],
     connections: u32,
-    effort: Effort,
+    rounds: usize,
 ) -> Result<Vec<Vec<Slice>>> {
     for competitor in competitors {
-        take_slice(lab, competitor, connections, Duration::from_secs(1))?;
+        take_slice(lab, competitor, connections)?;
     }
-    let mut slices = vec![Vec::with_capacity(effort.rounds); competitors.len()];
-    for round in 0..effort.rounds {
-        eprintln!("{connections} connections, round {} of {}", round + 1, effort.rounds);
+    let mut slices = vec![Vec::with_capacity(rounds); competitors.len()];
+    for round in 0..rounds {
+        eprintln!("{connections} connections, round {} of {}", round + 1, rounds);
         for turn in 0..competitors.len() {
             let who = (round + turn) % competitors.len();
-            slices[who].push(take_slice(lab, &competitors[who], connections, effort.slice)?);
+            slices[who].push(take_slice(lab, &competitors[who], connections)?);
         }
     }
     Ok(slices)
 }
 
-fn take_slice(
-    lab: &Lab<'_>,
-    competitor: &Competitor<'_>,
-    connections: u32,
-    length: Duration,
-) -> Result<Slice> {
+fn take_slice(lab: &Lab<'_>, competitor: &Competitor<'_>, connections: u32) -> Result<Slice> {
     let before = cpu(competitor)?;
-    let report = wrk::run(lab, competitor.target, &competitor.script, connections, length)
+    let report = wrk::run(lab, competitor.target, &competitor.script, connections, SLICE)
         .with_context(|| format!("{} at {connections} connections", competitor.name))?;
     let after = cpu(competitor)?;
     let used: Duration = after.iter().zip(&before).map(|(after, before)| after.since(before)).sum();

@@ -9,19 +9,19 @@ use crate::gateway::Gateway;
 use crate::lab::Lab;
 use crate::rows::Row;
 use crate::stats::Spread;
+use crate::stores;
 use crate::table::Table;
-use crate::{Effort, stores};
 
 /// Measures the row.
-pub(crate) fn measure(lab: &Lab<'_>, effort: Effort, table: &mut Table) -> Result<()> {
+pub(crate) fn measure(lab: &Lab<'_>, rounds: usize, table: &mut Table) -> Result<()> {
     let (full, empty) = (stores::full(lab)?, stores::empty(lab)?);
     // Not counted: the first start after filling finds the file in another state than later ones.
     for store in [&full, &empty] {
         start_millis(lab, store)?;
     }
     let (mut with, mut without) = (Vec::new(), Vec::new());
-    for round in 0..effort.rounds {
-        eprintln!("start-up, round {} of {}", round + 1, effort.rounds);
+    for round in 0..rounds {
+        eprintln!("start-up, round {} of {}", round + 1, rounds);
         with.push(start_millis(lab, &full)?);
         without.push(start_millis(lab, &empty)?);
     }
