@@ -38,7 +38,6 @@ pub struct Admin {
 }
 
 /// The listener's paths.
-#[must_use]
 pub fn router(admin: Admin) -> Router {
     Router::new()
         .route("/metrics", get(metrics))

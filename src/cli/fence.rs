@@ -80,9 +80,9 @@ pub(super) fn main(command: &FenceCommand) -> ExitCode {
 async fn ask(command: &FenceCommand) -> anyhow::Result<()> {
     let (method, admin, path) = match command {
         FenceCommand::List { after, limit, admin } => {
-            let after = after.as_ref().map_or_else(String::new, |after| {
-                format!("&after={}", encoded(after))
-            });
+            let after = after
+                .as_ref()
+                .map_or_else(String::new, |after| format!("&after={}", encoded(after)));
             (Method::GET, admin, format!("/v1/fences?limit={limit}{after}"))
         }
         FenceCommand::Show { resource, admin } => {

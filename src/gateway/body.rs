@@ -240,7 +240,7 @@ impl ResponseBody {
     pub(super) fn upstream(body: Incoming, connection: Connection) -> ResponseBody {
         let mut connection = Some(connection);
         if body.is_end_stream() {
-            connection.take().map(Connection::reuse);
+            reuse(&mut connection);
         }
         ResponseBody { content: Content::Upstream(body, connection), watch: None }
     }
@@ -248,6 +248,12 @@ impl ResponseBody {
     pub(super) fn watched_by(mut self, watch: Arc<Watch>) -> ResponseBody {
         self.watch = Some(watch);
         self
+    }
+}
+
+fn reuse(connection: &mut Option<Connection>) {
+    if let Some(connection) = connection.take() {
+        connection.reuse();
     }
 }
 
@@ -265,7 +271,7 @@ impl Body for ResponseBody {
                 let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
                 let is_over = frame.is_none() || body.is_end_stream();
                 if is_over && !matches!(frame, Some(Err(_))) {
-                    connection.take().map(Connection::reuse);
+                    reuse(connection);
                 }
                 Poll::Ready(frame)
             }

@@ -1,6 +1,7 @@
 //! Everything from outside: the real binary, and what reached the downstream.
 
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
+#![allow(clippy::panic, reason = "that is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
 mod handover;
