@@ -6,6 +6,7 @@ mod fence;
 mod lease;
 mod run;
 mod serve;
+mod worker_args;
 
 use std::process::ExitCode;
 
@@ -41,10 +42,19 @@ enum Command {
 /// Runs what the command line says.
 #[must_use]
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let is_mistake = error.use_stderr();
+            let _ = error.print();
+            // Not clap's 2: `run` passes the exit code of a command on, which is often 2.
+            return ExitCode::from(if is_mistake { crate::worker::exit::USAGE } else { 0 });
+        }
+    };
+    match cli.command {
         Command::Demo(args) => demo::main(&args),
         Command::Serve(args) => serve::main(&args),
-        Command::Run(args) => run::main(&args),
+        Command::Run(args) => run::main(args),
         Command::Lease(command) => lease::main(&command),
         Command::Fence(command) => fence::main(&command),
         Command::Config(command) => config_check::main(&command),
