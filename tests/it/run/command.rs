@@ -147,8 +147,9 @@ fn command_stops_and_goes_on_with_the_run_that_watches_over_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pids");
     let go = dir.path().join("go");
+    // No child: a shell that waits for a stopped one to begin does not count as stopped itself.
     let script = format!(
-        "echo $$ > {}; while [ ! -e {} ]; do sleep 0.01; done; exit 6",
+        "echo $$ > {}; while [ ! -e {} ]; do :; done; exit 6",
         file.display(),
         go.display()
     );
