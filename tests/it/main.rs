@@ -5,4 +5,5 @@
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
 mod handover;
+mod run;
 mod support;
