@@ -10,14 +10,18 @@
 
 mod body;
 mod connection;
+mod destination;
 mod forward;
 mod head;
+mod last_words;
 mod listener;
 mod refusal;
 mod route;
 mod service;
 mod target;
 mod token_header;
+mod upload;
 mod upstream;
+mod watch;
 
 pub use listener::{Acceptor, Connections, Gateway, GatewayParts};

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, timeout};
 
-use super::connection::Watch;
 use super::refusal::Refusal;
+use super::upload::Upload;
 use super::upstream::Connection;
+use super::watch::Watch;
 
 /// What bounds a request's body.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,13 @@ pub(super) enum RequestBody {
 
 pub(super) struct Streamed {
     read: VecDeque<Bytes>,
-    rest: Incoming,
+    rest: Upload,
     bytes_left: u64,
     limit_bytes: u64,
     pause: Duration,
+    /// Runs only while the client is waited for: an upstream that is slow to read is no pause.
     paused: Pin<Box<Sleep>>,
+    is_waiting: bool,
     /// Told when the last byte went to the upstream's connection; dropped if that never happens.
     sent: Option<oneshot::Sender<()>>,
 }
@@ -59,7 +61,7 @@ pub(super) enum BodyError {
 }
 
 /// Reads the body up to the buffer's size. A client that is slow here holds no permit.
-pub(super) async fn read(body: Incoming, limits: BodyLimits) -> Result<RequestBody, Refusal> {
+pub(super) async fn read(body: Upload, limits: BodyLimits) -> Result<RequestBody, Refusal> {
     if body.is_end_stream() {
         return Ok(RequestBody::Whole(None));
     }
@@ -77,7 +79,7 @@ pub(super) async fn read(body: Incoming, limits: BodyLimits) -> Result<RequestBo
 }
 
 async fn collect(
-    mut body: Incoming,
+    mut body: Upload,
     limits: BodyLimits,
     too_large: Refusal,
 ) -> Result<RequestBody, Refusal> {
@@ -120,7 +122,7 @@ impl RequestBody {
 }
 
 impl Streamed {
-    fn new(read: VecDeque<Bytes>, rest: Incoming, limits: BodyLimits) -> Streamed {
+    fn new(read: VecDeque<Bytes>, rest: Upload, limits: BodyLimits) -> Streamed {
         Streamed {
             read,
             rest,
@@ -128,6 +130,7 @@ impl Streamed {
             limit_bytes: limits.body_bytes,
             pause: limits.timeout,
             paused: Box::pin(tokio::time::sleep(limits.timeout)),
+            is_waiting: false,
             sent: None,
         }
     }
@@ -137,22 +140,23 @@ impl Streamed {
             return Poll::Ready(Some(Ok(data)));
         }
         loop {
-            match Pin::new(&mut self.rest).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
+            let Poll::Ready(frame) = self.rest.poll_frame(cx) else {
+                if !std::mem::replace(&mut self.is_waiting, true) {
                     let deadline = Instant::now() + self.pause;
                     self.paused.as_mut().reset(deadline);
+                }
+                ready!(self.paused.as_mut().poll(cx));
+                return Poll::Ready(Some(Err(BodyError::Paused)));
+            };
+            self.is_waiting = false;
+            match frame.transpose() {
+                Ok(None) => return Poll::Ready(None),
+                Ok(Some(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         return Poll::Ready(Some(Ok(data)));
                     }
                 }
-                Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Some(Err(BodyError::Broken(error))));
-                }
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => {
-                    ready!(self.paused.as_mut().poll(cx));
-                    return Poll::Ready(Some(Err(BodyError::Paused)));
-                }
+                Err(error) => return Poll::Ready(Some(Err(BodyError::Broken(error)))),
             }
         }
     }

@@ -12,13 +12,14 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::body::{self, BodyLimits, RequestBody, ResponseBody};
-use super::connection::Watch;
 use super::forward::{self, Detach, Origin};
 use super::head::{self, Signs};
 use super::refusal::Refusal;
 use super::route::{Route, RouteTable, is_read};
+use super::upload::Upload;
 use super::upstream::Upstream;
-use super::{target, token_header};
+use super::watch::Watch;
+use super::{destination, target, token_header};
 use crate::clock::Clock;
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
@@ -59,13 +60,18 @@ impl Worker {
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         watch.serving();
-        let answer = self.answer(request).await;
+        let answer = self.answer(&watch, request).await;
         Ok(answer.map(|body| body.watched_by(watch)))
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+    async fn answer(
+        &self,
+        watch: &Arc<Watch>,
+        request: Request<Incoming>,
+    ) -> Response<ResponseBody> {
         let started = self.clock.now();
         let (mut parts, body) = request.into_parts();
+        let body = Upload::new(body, watch, parts.headers.contains_key(http::header::EXPECT));
         let trace_id = head::trace_id(&parts.headers).unwrap_or_else(|| self.traces.next());
         let method = parts.method.clone();
         let uri = parts.uri.clone();
@@ -81,23 +87,16 @@ impl Worker {
         context.route = Some(route);
         let is_write = !is_read(&method) || signs.may_write();
         if is_write { &route.metrics.writes } else { &route.metrics.reads }.inc();
-        let is_fenced = route.fences(&method) || (signs.may_write() && route.fences_something());
-        let claim = if is_fenced {
-            context.resource = Some(&resource);
-            match claim(&parts.headers, &resource) {
-                Ok(claim) => {
-                    context.token = Some(claim.token);
-                    Some(claim)
-                }
-                Err(refusal) if route.observe => {
-                    self.count(&refusal, &context);
-                    None
-                }
-                Err(refusal) => return self.refuse(&refusal, &context),
+        context.resource = Some(&resource);
+        let claim = match self.claim(route, &resource, &parts, &signs) {
+            Ok(claim) => claim,
+            Err(refusal) if route.observe => {
+                self.count(&refusal, &context);
+                None
             }
-        } else {
-            None
+            Err(refusal) => return self.refuse(&refusal, &context),
         };
+        context.token = claim.as_ref().map(|claim| claim.token);
         signs.strip(&mut parts.headers);
         let body = match body::read(body, self.body_limits(route)).await {
             Ok(body) => body,
@@ -121,6 +120,25 @@ impl Worker {
             }
             Err(refusal) => self.refuse(&refusal, &context),
         }
+    }
+
+    /// What a write has to be admitted for; `None` if the route does not fence it.
+    fn claim<'a>(
+        &self,
+        route: &Arc<Route>,
+        resource: &'a str,
+        parts: &Parts,
+        signs: &Signs,
+    ) -> Result<Option<Claim<'a>>, Refusal> {
+        let Parts { method, headers, .. } = parts;
+        if signs.has_destination && (!is_read(method) || signs.may_write()) {
+            destination::check(headers, method, &self.routes, route, resource)?;
+        }
+        if !route.fences(method) && !(signs.may_write() && route.fences_something()) {
+            return Ok(None);
+        }
+        let token = token_header::read(headers)?.ok_or(Refusal::TokenRequired)?;
+        Ok(Some(Claim { resource, token }))
     }
 
     fn body_limits(&self, route: &Route) -> BodyLimits {
@@ -214,11 +232,6 @@ fn judge_head<'u>(uri: &'u Uri, parts: &Parts) -> Result<(Cow<'u, str>, Signs), 
     let path = target::normal_path(uri.path())
         .map_err(|error| Refusal::Unresolvable(error.to_string()))?;
     Ok((path, signs))
-}
-
-fn claim<'a>(headers: &HeaderMap, resource: &'a str) -> Result<Claim<'a>, Refusal> {
-    let token = token_header::read(headers)?.ok_or(Refusal::TokenRequired)?;
-    Ok(Claim { resource, token })
 }
 
 /// The target as an upstream wants it: the same path and query, without scheme and host.

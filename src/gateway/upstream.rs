@@ -36,11 +36,15 @@ pub(super) struct Upstream {
 struct Line {
     sender: SendRequest<RequestBody>,
     task: AbortHandle,
+    /// The task goes on without the line, and closes the connection when it has no more to do.
+    is_detached: bool,
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.task.abort();
+        if !self.is_detached {
+            self.task.abort();
+        }
     }
 }
 
@@ -92,7 +96,7 @@ impl Upstream {
             // How a request on it ended is told to whoever sent it.
             let _ = connection.await;
         });
-        let line = Line { sender, task: task.abort_handle() };
+        let line = Line { sender, task: task.abort_handle(), is_detached: false };
         Ok(Connection { line, upstream: Arc::clone(self), is_reused: false })
     }
 }
@@ -109,8 +113,10 @@ impl Connection {
 
     /// Gives the connection back after an answer was read to its end.
     pub(super) fn reuse(self) {
-        let Connection { line, upstream, .. } = self;
-        if line.sender.is_closed() {
+        let Connection { mut line, upstream, .. } = self;
+        if !line.sender.is_ready() {
+            // Closed, or answered before the request's body was sent, which goes on.
+            line.is_detached = true;
             return;
         }
         let mut pool = upstream.pool.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,6 +4,9 @@
 #![allow(clippy::panic, reason = "that is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
+mod bad_input;
 mod handover;
+mod no_way_around;
 mod run;
 mod support;
+mod upstream;
