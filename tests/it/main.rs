@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
 mod bad_input;
+mod demo;
 mod handover;
 mod no_way_around;
 mod run;
