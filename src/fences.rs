@@ -133,7 +133,14 @@ impl Fences {
         match step {
             Step::Admit => Some(Ok(Permit::new(Arc::clone(&slot), token, terms.settle))),
             Step::Stale(highest) => Some(Err(Refused::Stale { highest })),
-            Step::Load | Step::Confirm | Step::Grant | Step::Drain { .. } | Step::Closing => None,
+            Step::Drain { cut, .. } => {
+                // Said once; if it were dropped here, nobody would ever tell those that are cut.
+                if cut {
+                    slot.cut.notify_waiters();
+                }
+                None
+            }
+            Step::Load | Step::Confirm | Step::Grant | Step::Closing => None,
         }
     }
 
@@ -213,8 +220,23 @@ impl Fences {
         Arc::clone(&slot)
     }
 
+    /// A slot that stays in memory for as long as the caller holds it. What is raised on one that
+    /// is being given up would stay unknown to its successor.
+    async fn open_slot(&self, resource: &Resource) -> Arc<Slot> {
+        loop {
+            let slot = self.slot(resource);
+            let changed = slot.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if slot.cell().touch(self.shared.clock.now()) {
+                return Arc::clone(&slot);
+            }
+            changed.await;
+        }
+    }
+
     async fn load(&self, slot: &Slot) -> Result<(), Refused> {
-        let _turn = slot.turn.lock().await;
+        let _turn = turn(slot).await?;
         if slot.cell().is_loaded() {
             return Ok(());
         }
@@ -227,7 +249,7 @@ impl Fences {
     async fn raise(&self, slot: &Slot, token: Token, demand: &Demand) -> Result<(), Refused> {
         // One conversation with store and coordinator at a time on one resource: of many writes of
         // one new token the first asks, and the others find its answer.
-        let _turn = slot.turn.lock().await;
+        let _turn = turn(slot).await?;
         let before = slot.cell().mark();
         let first = slot.cell().first_step(token, &demand.terms);
         let owner = match first {
@@ -322,9 +344,9 @@ impl Fences {
         resource: &Resource,
         token: Token,
     ) -> Result<Mark, Refused> {
-        let slot = self.slot(resource);
+        let slot = self.open_slot(resource).await;
         self.load(&slot).await?;
-        let _turn = slot.turn.lock().await;
+        let _turn = turn(&slot).await?;
         let before = slot.cell().mark();
         let raise =
             Raise { resource: resource.clone(), token, confirmed: false, owner: None, grant: None };
@@ -388,6 +410,14 @@ impl Fences {
         let over = slot.cell().take_over(self.shared.clock.now());
         slot.give_back(over);
     }
+}
+
+/// Waits for the others that ask about the same resource. Each of them may take its whole time
+/// while the store is stuck, and nobody is to wait for the sum of it.
+async fn turn(slot: &Slot) -> Result<tokio::sync::MutexGuard<'_, ()>, StoreError> {
+    timeout(ANSWER_WITHIN, slot.turn.lock())
+        .await
+        .map_err(|_| StoreError("others have been waiting for its answer for 10 s".into()))
 }
 
 async fn answer_within<T>(

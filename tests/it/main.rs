@@ -4,5 +4,6 @@
 #![allow(clippy::panic, reason = "that is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
+mod crash;
 mod handover;
 mod support;
