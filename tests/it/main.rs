@@ -6,4 +6,8 @@
 
 mod crash;
 mod handover;
+mod leases;
+mod shutdown;
+mod start;
+mod store;
 mod support;

@@ -5,6 +5,7 @@ pub mod command;
 pub mod downstream;
 pub mod gateway;
 pub mod http;
+pub mod small_disk;
 pub mod store_file;
 
 use std::time::{Duration, Instant};

@@ -135,6 +135,8 @@ fn classify(path: &Path, error: sqlx::Error) -> OpenError {
     match code.map(|code| code & 0xff) {
         Some(5 | 6) => OpenError::Locked(path),
         Some(3 | 8) => OpenError::ReadOnly(path),
+        // SQLite opens such a file for reading, and then cannot lock it.
+        Some(10) if is_read_only(&path) => OpenError::ReadOnly(path),
         Some(13) => OpenError::Full(path),
         Some(14) if path.is_dir() => OpenError::IsDirectory(path),
         Some(14) if has_no_directory(&path) => OpenError::NoDirectory(path),
@@ -147,4 +149,8 @@ fn classify(path: &Path, error: sqlx::Error) -> OpenError {
 fn has_no_directory(path: &Path) -> bool {
     // The parent of a bare file name is the empty path: the working directory.
     path.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.exists())
+}
+
+fn is_read_only(path: &Path) -> bool {
+    path.exists() && rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_err()
 }
