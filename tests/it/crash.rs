@@ -12,10 +12,10 @@ use crate::support::gateway::Gateway;
 use crate::support::http::{Connection, request};
 use crate::support::wait_until;
 
-/// Far above the slowness of the downstream, so that no two writes of different tokens may overlap
-/// even across a kill.
-const SETTLE: Duration = Duration::from_millis(300);
-const SLOWNESS: Duration = Duration::from_millis(5);
+/// Well above the slowness of the downstream, so that no two writes of different tokens may overlap
+/// even across a kill; and that well above the time of a start, so that they would without it.
+const SETTLE: Duration = Duration::from_millis(450);
+const SLOWNESS: Duration = Duration::from_millis(250);
 const CLIENTS: u64 = 6;
 const ORDERED: [&str; 4] = ["/o/0", "/o/1", "/o/2", "/o/3"];
 const HELD: [&str; 2] = ["/h/0", "/h/1"];
@@ -170,7 +170,7 @@ fn killed_a_hundred_times_under_load_no_mark_goes_back_and_no_tokens_mix() {
     let load = Load::default();
     let mut marks = BTreeMap::new();
     for _ in 0..100 {
-        let most_ms = if random.bool() { 40 } else { 600 };
+        let most_ms = if random.bool() { 40 } else { 1200 };
         let life = Duration::from_millis(random.u64(..most_ms));
         thread::scope(|scope| {
             for _ in 0..CLIENTS {
@@ -182,7 +182,9 @@ fn killed_a_hundred_times_under_load_no_mark_goes_back_and_no_tokens_mix() {
             gateway.signal(rustix::process::Signal::KILL);
         });
         gateway.wait();
-        let seen = quiet(&api);
+        // With nothing more to come the look is complete; without waiting the next run meets
+        // writes of this one that are still at the downstream.
+        let seen = if random.bool() { quiet(&api) } else { api.seen() };
         let after = gateway.store().marks();
         check_marks(&seen, &marks, &after);
         marks = after;
@@ -197,6 +199,41 @@ fn killed_a_hundred_times_under_load_no_mark_goes_back_and_no_tokens_mix() {
     check_bodies(&seen, &load.confirmed.lock().expect("no panic"));
     for path in ORDERED.into_iter().chain(HELD) {
         let tokens: HashSet<u64> = api.tokens(path).into_iter().collect();
-        assert!(tokens.len() >= 20, "too little happened on {path}: {}", tokens.len());
+        assert!(tokens.len() >= 10, "too little happened on {path}: {}", tokens.len());
     }
+}
+
+#[test]
+fn killed_during_a_raise_the_mark_is_durable_before_the_write_is_forwarded() {
+    let api = Downstream::start();
+    let mut gateway = guard(&api);
+    let mut token = 0;
+    let mut before = BTreeMap::new();
+    for _ in 0..40 {
+        let first = token + 1;
+        let proxy = gateway.proxy;
+        // Each write is a raise, so that the kill meets one at whatever point it has come to.
+        let raising = thread::spawn(move || {
+            let mut proxy = Connection::try_open(proxy).expect("it listens");
+            for token in first.. {
+                let write = request("PUT", "/o/x", &[("Fencing-Token", &token.to_string())], b"x");
+                if proxy.try_exchange(write).is_err() {
+                    return token;
+                }
+            }
+            first
+        });
+        api.wait_for(api.seen().len() + 1);
+        thread::sleep(Duration::from_micros(fastrand::u64(..8000)));
+        gateway.kill();
+        token = raising.join().expect("no panic");
+        let seen = quiet(&api);
+        let after = gateway.store().marks();
+        check_marks(&seen, &before, &after);
+        assert!(after["/o/x"] <= token, "a mark that nobody asked for");
+        gateway.start();
+        assert_eq!(gateway.mark("/o/x"), Some(after["/o/x"]));
+        before = after;
+    }
+    check_order(&api.seen());
 }

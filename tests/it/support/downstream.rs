@@ -15,7 +15,7 @@ use super::wait_until;
 pub enum Behaviour {
     /// Takes effect and answers 200 (the default).
     Answer,
-    /// Takes up to so long at random, and answers 200.
+    /// Takes up to so long at random, but mostly far less, and answers 200.
     Slow(Duration),
     /// Reads the request, then waits for [`Downstream::let_go`], then answers 200.
     Hold,
@@ -156,7 +156,7 @@ impl Downstream {
                 return Some(());
             }
             Behaviour::Hold => self.hold(&path),
-            Behaviour::Slow(most) => thread::sleep(most.mul_f64(fastrand::f64())),
+            Behaviour::Slow(most) => thread::sleep(most.mul_f64(fastrand::f64().powi(4))),
             Behaviour::Answer | Behaviour::HoldAfterHead | Behaviour::ResetBefore => {}
         }
         // Over before the answer is out: whoever has the answer may begin the next one.
