@@ -334,3 +334,6 @@ impl Tenure {
         self.in_flight == 0 && self.in_doubt_until.is_none_or(|until| until <= now)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,7 +89,7 @@ impl Fences {
         }
     }
 
-    fn close_idle(&self) -> Vec<(Resource, Vec<Token>)> {
+    pub(super) fn close_idle(&self) -> Vec<(Resource, Vec<Token>)> {
         let now = self.shared.clock.now();
         let oldest_kept = self.oldest_kept(now);
         let mut closing = Vec::new();
@@ -123,7 +123,7 @@ impl Fences {
         idle_since.max(*cutoff)
     }
 
-    fn end_closing(&self, resource: &Resource, given_back: bool) {
+    pub(super) fn end_closing(&self, resource: &Resource, given_back: bool) {
         let slot = if given_back {
             self.slots.remove(resource).map(|(_, slot)| slot)
         } else {
