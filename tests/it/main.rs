@@ -5,9 +5,14 @@
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
 mod bad_input;
+mod crash;
 mod demo;
 mod handover;
+mod leases;
 mod no_way_around;
 mod run;
+mod shutdown;
+mod start;
+mod store;
 mod support;
 mod upstream;
