@@ -78,13 +78,12 @@ pub(super) async fn serve(
         }
     };
     let Watched { stream, bare_answer, .. } = connection.into_parts().io.into_inner();
-    if !watch.is_between_requests() || !watch.has_head_begun() {
-        return;
-    }
     let (code, detail) = match end {
-        End::Silent => return,
-        End::Overdue => (Code::RequestTimeout, "the request's head did not arrive in time"),
-        End::Malformed => in_words(bare_answer.unwrap_or_default()),
+        End::Overdue if watch.has_head_begun() => {
+            (Code::RequestTimeout, "the request's head did not arrive in time")
+        }
+        End::Malformed if watch.is_between_requests() => in_words(bare_answer.unwrap_or_default()),
+        End::Silent | End::Overdue | End::Malformed => return,
     };
     last_words::say(stream, code, detail).await;
 }

@@ -188,6 +188,10 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
 
 /// Removes what ends at this hop from an upstream's answer, if there is anything.
 pub(super) fn strip_answer(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // It was not what the body's end was found by (RFC 9112 §6.3), and must not become it.
+        headers.remove(CONTENT_LENGTH);
+    }
     if headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
         strip_hop_by_hop(headers);
     }

@@ -163,7 +163,6 @@ fn a_resource_name_that_no_store_could_keep_is_refused() {
             assert_eq!(answer.outcome(), "not_forwarded");
         }
     }
-    assert_eq!(gateway.lease_api("GET", "", "", &serde_json::json!({})).status, 400);
 }
 
 #[test]
