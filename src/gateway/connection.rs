@@ -20,25 +20,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::last_words;
 use super::service::Worker;
-use super::watch::Watch;
+use super::watch::{Patience, Watch};
 use crate::problem::Code;
 
 /// How long a new connection may take to bring its first request once the gateway is closing.
 const LAST_CHANCE: Duration = Duration::from_millis(100);
 
-/// What bounds a request's head.
+/// What bounds a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HeadLimits {
+pub(super) struct ConnectionLimits {
     pub(super) bytes: usize,
     pub(super) fields: usize,
-    pub(super) timeout: Duration,
+    pub(super) patience: Patience,
 }
 
 /// Serves a connection until its end. `closing` lets the request in work finish; `abort` does not.
 pub(super) async fn serve(
     stream: TcpStream,
     worker: Arc<Worker>,
-    limits: HeadLimits,
+    limits: ConnectionLimits,
     closing: CancellationToken,
     abort: CancellationToken,
 ) {
@@ -54,7 +54,8 @@ pub(super) async fn serve(
         .max_headers(limits.fields)
         .half_close(false)
         .serve_connection(io, service);
-    let look = (limits.timeout / 8).clamp(Duration::from_millis(25), Duration::from_secs(1));
+    let least = limits.patience.head.min(limits.patience.answer);
+    let look = (least / 8).clamp(Duration::from_millis(25), Duration::from_secs(1));
     let mut next_look = pin!(sleep_until(Instant::now() + look));
     let mut is_closing = false;
     let mut closed = pin!(told_to_close(&closing, &watch));
@@ -65,7 +66,7 @@ pub(super) async fn serve(
             // How else a connection ended is the client's concern: what it asked for was logged.
             ended = &mut connection => break ended.map_or_else(End::of, |()| End::Silent),
             () = &mut next_look => {
-                if watch.is_overdue(look, limits.timeout) {
+                if watch.is_overdue(look, &limits.patience) {
                     break End::Overdue;
                 }
                 next_look.as_mut().reset(Instant::now() + look);
@@ -157,7 +158,9 @@ impl AsyncWrite for Watched {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         if self.watch.is_serving() {
-            return Pin::new(&mut self.stream).poll_write(cx, data);
+            let written = Pin::new(&mut self.stream).poll_write(cx, data);
+            self.watch.wrote(written.is_ready());
+            return written;
         }
         self.keep_back(data);
         Poll::Ready(Ok(data.len()))
@@ -169,7 +172,9 @@ impl AsyncWrite for Watched {
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if self.watch.is_serving() {
-            return Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+            let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+            self.watch.wrote(written.is_ready());
+            return written;
         }
         let first = data.first().map_or(&[][..], |slice| slice);
         self.keep_back(first);

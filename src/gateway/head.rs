@@ -45,6 +45,9 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     PROXY_AUTHORIZATION,
 ];
 
+/// Fields that have a meaning, but not here.
+const JUDGED_ELSEWHERE: [HeaderName; 3] = [CONTENT_LENGTH, FENCING_TOKEN, X_FENCING_TOKEN];
+
 /// What a field means for the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
@@ -58,8 +61,6 @@ enum Meaning {
     HopByHop,
     Override,
     OtherTarget,
-    /// Judged elsewhere.
-    Other,
 }
 
 /// What the fields say.
@@ -90,7 +91,7 @@ pub(super) fn read(
     let (mut hosts, mut transfer_encodings) = (0, 0);
     for (name, value) in headers {
         match meaning(name)? {
-            Meaning::None | Meaning::Other => {}
+            Meaning::None => {}
             Meaning::Host => hosts += 1,
             Meaning::Destination => signs.has_destination = true,
             Meaning::HopByHop => signs.hop_by_hop = true,
@@ -125,9 +126,12 @@ fn meaning(name: &HeaderName) -> Result<Meaning, Refusal> {
     if !name.as_str().contains('_') {
         return Ok(meaning_of(name));
     }
-    let twin = HeaderName::from_bytes(name.as_str().replace('_', "-").as_bytes());
-    match twin.map_or(Meaning::None, |twin| meaning_of(&twin)) {
-        harmless @ (Meaning::None | Meaning::Override) => Ok(harmless),
+    let Ok(twin) = HeaderName::from_bytes(name.as_str().replace('_', "-").as_bytes()) else {
+        return Ok(Meaning::None);
+    };
+    match meaning_of(&twin) {
+        Meaning::Override => Ok(Meaning::Override),
+        Meaning::None if !JUDGED_ELSEWHERE.contains(&twin) => Ok(Meaning::None),
         _ => Err(Refusal::InvalidRequest("write - instead of _ in the names of standard fields")),
     }
 }
@@ -145,8 +149,6 @@ fn meaning_of(name: &HeaderName) -> Meaning {
         Meaning::OtherTarget
     } else if *name == DESTINATION {
         Meaning::Destination
-    } else if [CONTENT_LENGTH, FENCING_TOKEN, X_FENCING_TOKEN].contains(name) {
-        Meaning::Other
     } else {
         Meaning::None
     }

@@ -16,10 +16,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection::{self, HeadLimits};
+use super::connection::{self, ConnectionLimits};
 use super::route::RouteTable;
 use super::service::Worker;
 use super::upstream::Upstream;
+use super::watch::Patience;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fences::Fences;
@@ -127,14 +128,14 @@ impl Gateway {
             tasks: TaskTracker::new(),
             runtime: runtime.handle().clone(),
         });
-        let head = HeadLimits {
+        let bounds = ConnectionLimits {
             bytes: limits.head_bytes,
             fields: limits.head_fields,
-            timeout: limits.head_timeout,
+            patience: Patience { head: limits.head_timeout, answer: limits.body_timeout },
         };
         let (closing, abort) = (self.closing.clone(), self.abort.clone());
         std::thread::Builder::new().name(format!("proxy-{number}")).spawn(move || {
-            runtime.block_on(work(worker, head, dealt, closing, abort));
+            runtime.block_on(work(worker, bounds, dealt, closing, abort));
             drop(runtime);
             drop(alive);
         })?;
@@ -170,8 +171,6 @@ impl Acceptor {
     /// Accepts connections until [`Gateway::close`], and then what the kernel has accepted already.
     pub async fn accept(self, listener: TcpListener) {
         for queue in self.queues.iter().cycle() {
-            let place = Arc::clone(&self.connections.places).acquire_owned().await;
-            let Ok(place) = place else { return };
             let accepted = tokio::select! {
                 biased;
                 accepted = listener.accept() => accepted,
@@ -179,6 +178,9 @@ impl Acceptor {
             };
             match accepted.and_then(|(stream, _)| stream.into_std()) {
                 Ok(stream) => {
+                    // Asked for only now, so that a place taken is a connection that is open.
+                    let place = Arc::clone(&self.connections.places).acquire_owned().await;
+                    let Ok(place) = place else { return };
                     // A thread that is gone takes nothing; the client sees a closed connection.
                     let _ = queue.send((stream, place)).await;
                 }
@@ -201,7 +203,7 @@ impl Connections {
 
 async fn work(
     worker: Arc<Worker>,
-    head: HeadLimits,
+    bounds: ConnectionLimits,
     mut dealt: mpsc::Receiver<Dealt>,
     closing: CancellationToken,
     abort: CancellationToken,
@@ -211,7 +213,7 @@ async fn work(
         let Ok(stream) = TcpStream::from_std(stream) else { continue };
         let (worker, closing, abort) = (Arc::clone(&worker), closing.clone(), abort.clone());
         tasks.spawn(async move {
-            connection::serve(stream, worker, head, closing, abort).await;
+            connection::serve(stream, worker, bounds, closing, abort).await;
             drop(place);
         });
     }

@@ -103,12 +103,14 @@ impl Route {
     }
 
     /// Whether a request with this method needs a token. A method that nobody knows is a write, and
-    /// so is a request that claims to be one (`is_disguised`), whichever method it claims.
+    /// so is a request that claims to be one (`is_disguised`), whichever method it claims. Case does
+    /// not matter in a list of methods: some servers take `put` for PUT.
     pub(super) fn fences(&self, method: &Method, is_disguised: bool) -> bool {
         match &self.fenced {
             Fenced::Writes => is_disguised || !is_read(method),
             Fenced::Only(methods) => {
-                methods.iter().any(|fenced| is_disguised || fenced == method.as_str())
+                let is_method = |fenced: &String| fenced.eq_ignore_ascii_case(method.as_str());
+                methods.iter().any(|fenced| is_disguised || is_method(fenced))
             }
         }
     }

@@ -8,6 +8,15 @@ use tokio::runtime::Handle;
 /// How long a connection may rest between two requests: as long as nginx and most clients allow.
 const REST: Duration = Duration::from_secs(75);
 
+/// How long a client is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For a whole head.
+    pub(super) head: Duration,
+    /// While it takes nothing of an answer.
+    pub(super) answer: Duration,
+}
+
 /// All of one connection is on one thread, so no order between the fields has to be kept.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -22,7 +31,9 @@ pub(super) struct Watch {
     /// Bytes of a next head have arrived.
     head_begun: AtomicBool,
     has_served: AtomicBool,
-    /// Looks at the clock since the last request.
+    /// The client does not take what is written.
+    stuck: AtomicBool,
+    /// Looks at the clock since what is waited for began.
     looks: AtomicU32,
 }
 
@@ -35,6 +46,7 @@ impl Watch {
             uploads: AtomicU32::new(0),
             head_begun: AtomicBool::new(false),
             has_served: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             looks: AtomicU32::new(0),
         }
     }
@@ -52,12 +64,21 @@ impl Watch {
     }
 
     pub(super) fn upload_began(&self) {
-        self.uploads.fetch_add(1, Ordering::Relaxed);
+        // Not one step, which would cost more: one thread does it all.
+        self.uploads.store(self.uploads.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     pub(super) fn upload_ended(&self) {
-        self.uploads.fetch_sub(1, Ordering::Relaxed);
+        self.uploads.store(self.uploads.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         self.looks.store(0, Ordering::Relaxed);
+    }
+
+    /// Told of every write to the client: whether it took something.
+    pub(super) fn wrote(&self, has_taken: bool) {
+        if self.stuck.load(Ordering::Relaxed) == has_taken {
+            self.stuck.store(!has_taken, Ordering::Relaxed);
+            self.looks.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn flushed(&self) {
@@ -91,11 +112,16 @@ impl Watch {
     }
 
     /// Called at every look at the clock: whether the client has used up its time.
-    pub(super) fn is_overdue(&self, look: Duration, head: Duration) -> bool {
-        if !self.is_between_requests() {
+    pub(super) fn is_overdue(&self, look: Duration, limits: &Patience) -> bool {
+        let limit = if self.stuck.load(Ordering::Relaxed) {
+            limits.answer
+        } else if !self.is_between_requests() {
             return false;
-        }
-        let waited = look * self.looks.fetch_add(1, Ordering::Relaxed);
-        waited >= if self.has_head_begun() { head } else { REST }
+        } else if self.has_head_begun() {
+            limits.head
+        } else {
+            REST
+        };
+        look * self.looks.fetch_add(1, Ordering::Relaxed) >= limit
     }
 }

@@ -5,7 +5,9 @@
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
 mod bad_input;
+mod bodies;
 mod handover;
 mod no_way_around;
+mod spellings;
 mod support;
 mod upstream;

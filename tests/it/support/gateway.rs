@@ -26,6 +26,10 @@ pub struct Gateway {
 /// Settings that make a test quick; a test that is about one of them says so itself.
 const QUICK: &str = "timeout = \"20s\"\nsettle = \"2s\"\n";
 
+/// Limits that a test can reach quickly.
+pub const TIGHT: &str = "[limits]\nhead_timeout = \"400ms\"\nbody_timeout = \"600ms\"\n\
+                         head_size = \"16KiB\"\nhead_fields = 20\n";
+
 impl Gateway {
     /// Guards `downstream` with one route for all paths, a settle time of 2 s, a drain of 1 s.
     pub fn guard(downstream: SocketAddr) -> Gateway {
