@@ -3,7 +3,8 @@
 
 use crate::support::downstream::{Downstream, assert_refused};
 use crate::support::gateway::Gateway;
-use crate::support::http::{Connection, exchange, raw, request, send};
+use crate::support::http::{Connection, assert_problem, exchange, raw, request, send};
+use crate::support::nginx::Nginx;
 
 #[test]
 fn every_method_but_the_reads_is_a_write() {
@@ -171,6 +172,24 @@ fn a_copy_or_move_onto_another_resource_is_refused() {
         let answer = exchange(gateway.proxy, raw("MOVE", from.as_bytes(), &fields, ""));
         assert_eq!(answer.status, 200, "{from} {to}");
     }
+}
+
+#[test]
+fn nginx_moves_nothing_onto_what_the_token_does_not_fence() {
+    let nginx = Nginx::start();
+    let gateway = Gateway::ordered(nginx.address, "");
+    assert_eq!(gateway.put("/a", 1, "a").status, 201);
+    assert_eq!(gateway.put("/b", 9, "b").status, 201);
+    for method in ["MOVE", "COPY"] {
+        for destination in ["/b", "http://test/b", "/%62"] {
+            let fields = format!("Fencing-Token: 1\r\nDestination: {destination}\r\n");
+            let answer = exchange(gateway.proxy, raw(method, b"/a", &fields, ""));
+            assert_problem(&answer, 400, "unresolvable_resource", "not_forwarded");
+        }
+    }
+    let mut stored = nginx.stored();
+    stored.sort();
+    assert_eq!(stored, [("/a".into(), b"a".to_vec()), ("/b".into(), b"b".to_vec())]);
 }
 
 #[test]
