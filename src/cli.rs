@@ -2,15 +2,17 @@
 
 mod config_check;
 mod demo;
-mod exit;
 mod fence;
 mod lease;
 mod run;
 mod serve;
+mod worker_args;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::worker::exit;
 
 /// A reverse proxy that lets no stale worker write to your API.
 #[derive(Debug, Parser)]
@@ -47,13 +49,14 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Nothing is left to do if standard error is closed.
             let _ = error.print();
+            // Not clap's 2: `run` passes the exit code of a command on, which is often 2.
             return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
     match cli.command {
         Command::Demo(args) => demo::main(&args),
         Command::Serve(args) => serve::main(&args),
-        Command::Run(args) => run::main(&args),
+        Command::Run(args) => run::main(args),
         Command::Lease(command) => lease::main(&command),
         Command::Fence(command) => fence::main(&command),
         Command::Config(command) => config_check::main(&command),

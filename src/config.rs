@@ -33,6 +33,7 @@ use std::time::Duration;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
 pub use mistakes::Mistakes;
+pub(crate) use values::duration;
 
 /// Everything that `fencegate serve` needs to know.
 #[derive(Clone, Debug)]

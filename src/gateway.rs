@@ -22,6 +22,7 @@ mod target;
 mod token_header;
 mod upload;
 mod upstream;
+mod vigil;
 mod watch;
 
 pub use listener::{Acceptor, Connections, Gateway, GatewayParts};

@@ -231,6 +231,15 @@ impl Problem {
         }
     }
 
+    /// The same answer with another status than the code's own: a worker's stamping proxy says
+    /// `lease_lost` of itself (503), not of a conflict in the request (409).
+    #[must_use]
+    pub fn with_status(mut self, status: StatusCode) -> Problem {
+        self.title = status.canonical_reason().unwrap_or("Error");
+        self.status = status.as_u16();
+        self
+    }
+
     /// The code.
     #[must_use]
     pub const fn code(&self) -> Code {
@@ -243,7 +252,7 @@ impl Problem {
     pub fn to_response(&self) -> http::Response<bytes::Bytes> {
         let body = serde_json::to_vec(self).expect("a struct of strings serialises");
         let mut answer = http::Response::builder()
-            .status(self.problem_code.status())
+            .status(self.status)
             .header(http::header::CONTENT_TYPE, Problem::MEDIA_TYPE)
             .header(http::header::CACHE_CONTROL, "no-store");
         if let Some(seconds) = self.retry_after_seconds {

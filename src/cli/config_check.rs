@@ -6,8 +6,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use super::exit;
 use crate::config::{self, ServeFlags};
+use crate::worker::exit;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ConfigCommand {

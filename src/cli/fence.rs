@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 
-use super::exit;
 use crate::fence::{Resource, Token};
+use crate::worker::exit;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum FenceCommand {

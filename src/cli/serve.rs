@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::exit;
 use crate::config::{self, Config, Loaded, ServeFlags};
+use crate::worker::exit;
 use crate::{serve, telemetry};
 
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,8 @@ use super::settings::{Settings, Value};
 pub(super) const CONFIG_VARIABLE: &str = "FENCEGATE_CONFIG";
 
 /// Variables with our prefix that are no keys: the file, and the filter of the logs.
-const OTHER_VARIABLES: &[&str] = &[CONFIG_VARIABLE, "FENCEGATE_LOG"];
+const OTHER_VARIABLES: &[&str] =
+    &[CONFIG_VARIABLE, "FENCEGATE_ADMIN", "FENCEGATE_LEASES", "FENCEGATE_LOG"];
 
 /// Reads every variable with our prefix.
 pub(super) fn gather(

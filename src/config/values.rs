@@ -12,7 +12,7 @@ use super::mistakes::{nearest, shown};
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// `30s`, `500ms`, `10m`, `1h`; `0s` is a duration.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let millis_per_unit = match unit {

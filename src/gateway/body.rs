@@ -10,12 +10,14 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, Sleep, timeout};
+use tokio::time::{Instant, Sleep};
 
 use super::refusal::Refusal;
 use super::upload::Upload;
 use super::upstream::Connection;
+use super::vigil::within;
 use super::watch::Watch;
+use crate::clock::{Boottime, Clock};
 
 /// What bounds a request's body.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +26,10 @@ pub(super) struct BodyLimits {
     pub(super) buffer_bytes: usize,
     /// Larger ones are refused.
     pub(super) body_bytes: u64,
-    /// For all of a buffered body, and for each pause of a streamed one.
-    pub(super) timeout: Duration,
+    /// When a buffered body has to be there.
+    pub(super) until: Boottime,
+    /// How long a streamed one may pause.
+    pub(super) pause: Duration,
 }
 
 /// A request's body.
@@ -61,7 +65,12 @@ pub(super) enum BodyError {
 }
 
 /// Reads the body up to the buffer's size. A client that is slow here holds no permit.
-pub(super) async fn read(body: Upload, limits: BodyLimits) -> Result<RequestBody, Refusal> {
+pub(super) async fn read(
+    body: Upload,
+    limits: BodyLimits,
+    watch: &Watch,
+    clock: Clock,
+) -> Result<RequestBody, Refusal> {
     if body.is_end_stream() {
         return Ok(RequestBody::Whole(None));
     }
@@ -73,7 +82,8 @@ pub(super) async fn read(body: Upload, limits: BodyLimits) -> Result<RequestBody
     if announced > limits.buffer_bytes as u64 {
         return Ok(RequestBody::Stream(Box::new(Streamed::new(VecDeque::new(), body, limits))));
     }
-    timeout(limits.timeout, collect(body, limits, too_large))
+    watch.until(limits.until);
+    within(watch, clock, None, collect(body, limits, too_large))
         .await
         .unwrap_or(Err(Refusal::RequestTimeout))
 }
@@ -128,8 +138,8 @@ impl Streamed {
             rest,
             bytes_left: limits.body_bytes,
             limit_bytes: limits.body_bytes,
-            pause: limits.timeout,
-            paused: Box::pin(tokio::time::sleep(limits.timeout)),
+            pause: limits.pause,
+            paused: Box::pin(tokio::time::sleep(limits.pause)),
             is_waiting: false,
             sent: None,
         }

@@ -4,46 +4,41 @@
 //! take that costs nothing per request, and words in place of the answers that hyper makes by itself
 //! (to a malformed or oversized head), which are a bare status.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::last_words;
 use super::service::Worker;
-use super::watch::{Patience, Watch};
+use super::vigil::Vigils;
+use super::watch::Watch;
 use crate::problem::Code;
 
-/// How long a new connection may take to bring its first request once the gateway is closing.
-const LAST_CHANCE: Duration = Duration::from_millis(100);
-
-/// What bounds a connection.
+/// What bounds a request's head.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ConnectionLimits {
+pub(super) struct HeadLimits {
     pub(super) bytes: usize,
     pub(super) fields: usize,
-    pub(super) patience: Patience,
 }
 
-/// Serves a connection until its end. `closing` lets the request in work finish; `abort` does not.
+/// Serves a connection until its end.
 pub(super) async fn serve(
     stream: TcpStream,
     worker: Arc<Worker>,
-    limits: ConnectionLimits,
-    closing: CancellationToken,
-    abort: CancellationToken,
+    limits: HeadLimits,
+    vigils: &Vigils,
 ) {
     let _ = stream.set_nodelay(true);
     let watch = Arc::new(Watch::new(worker.runtime.clone()));
+    let _enrolled = vigils.enrol(&watch);
     let io = TokioIo::new(Watched { stream, watch: Arc::clone(&watch), bare_answer: None });
     let for_service = Arc::clone(&watch);
     let service =
@@ -53,31 +48,38 @@ pub(super) async fn serve(
         .max_buf_size(limits.bytes.max(8192))
         .max_headers(limits.fields)
         .half_close(false)
+        .writev(false)
         .serve_connection(io, service);
-    let least = limits.patience.head.min(limits.patience.answer);
-    let look = (least / 8).clamp(Duration::from_millis(25), Duration::from_secs(1));
-    let mut next_look = pin!(sleep_until(Instant::now() + look));
+    let mut is_registered = false;
     let mut is_closing = false;
-    let mut closed = pin!(told_to_close(&closing, &watch));
-    let mut aborted = pin!(abort.cancelled());
-    let end = loop {
-        tokio::select! {
-            biased;
-            // How else a connection ended is the client's concern: what it asked for was logged.
-            ended = &mut connection => break ended.map_or_else(End::of, |()| End::Silent),
-            () = &mut next_look => {
-                if watch.is_overdue(look, &limits.patience) {
-                    break End::Overdue;
-                }
-                next_look.as_mut().reset(Instant::now() + look);
-            }
-            () = &mut closed, if !is_closing => {
-                is_closing = true;
-                Pin::new(&mut connection).graceful_shutdown();
-            }
-            () = &mut aborted => return,
+    let end = poll_fn(|cx| {
+        if !std::mem::replace(&mut is_registered, true) {
+            watch.register(cx.waker());
         }
-    };
+        loop {
+            // Asked first: a step that begins in this poll would hide the call.
+            let is_called = watch.is_called();
+            // How else a connection ended is the client's concern: what it asked for was logged.
+            if let Poll::Ready(ended) = Pin::new(&mut connection).poll(cx) {
+                return Poll::Ready(ended.map_or_else(End::of, |()| End::Silent));
+            }
+            if !is_called && !watch.is_called() {
+                return Poll::Pending;
+            }
+            if vigils.abort.is_cancelled() {
+                return Poll::Ready(End::Silent);
+            }
+            if vigils.is_overdue(&watch) {
+                return Poll::Ready(End::Overdue);
+            }
+            if is_closing || !vigils.closes(&watch) {
+                return Poll::Pending;
+            }
+            is_closing = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+    })
+    .await;
     let Watched { stream, bare_answer, .. } = connection.into_parts().io.into_inner();
     let (code, detail) = match end {
         End::Overdue if watch.has_head_begun() => {
@@ -109,14 +111,6 @@ const fn in_words(status: [u8; 3]) -> (Code, &'static str) {
         b"431" => (Code::HeadTooLarge, "the request's head is too large"),
         b"414" => (Code::HeadTooLarge, "the request's target is too long"),
         _ => (Code::InvalidRequest, "the request's head is not valid HTTP/1.1 (RFC 9112)"),
-    }
-}
-
-/// A connection that carried no request yet gets a last chance: its first may be on the way.
-async fn told_to_close(closing: &CancellationToken, watch: &Watch) {
-    closing.cancelled().await;
-    if !watch.has_served() {
-        tokio::time::sleep(LAST_CHANCE).await;
     }
 }
 

@@ -20,7 +20,7 @@ use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
 use super::{destination, target, token_header};
-use crate::clock::Clock;
+use crate::clock::{Boottime, Clock};
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
 use crate::trace::{TraceId, TraceIds};
@@ -41,6 +41,14 @@ pub(super) struct Worker {
 struct Claim<'a> {
     resource: &'a str,
     token: Token,
+}
+
+/// A request that is ready to be forwarded.
+struct Outgoing<'a> {
+    parts: Parts,
+    body: RequestBody,
+    watch: &'a Arc<Watch>,
+    now: Boottime,
 }
 
 /// What a refusal is told with.
@@ -98,12 +106,15 @@ impl Worker {
         };
         context.token = claim.as_ref().map(|claim| claim.token);
         signs.strip(&mut parts.headers);
-        let body = match body::read(body, self.body_limits(route)).await {
+        let limits = self.body_limits(route, started);
+        let body = match body::read(body, limits, watch, self.clock).await {
             Ok(body) => body,
             Err(refusal) => return self.refuse(&refusal, &context),
         };
+        watch.without_limit();
+        let mut now = self.clock.now();
         let permit = match claim {
-            Some(claim) => match self.admit(route, &claim).await {
+            Some(claim) => match self.admit(route, &claim, &mut now).await {
                 Ok(permit) => Some(permit),
                 Err(refusal) if route.observe => {
                     self.count(&refusal, &context);
@@ -113,13 +124,13 @@ impl Worker {
             },
             None => None,
         };
-        match self.forward(route, permit, parts, body, &context).await {
-            Ok(response) => {
-                route.metrics.request.observe(self.clock.now().since(started).as_secs_f64());
-                response
-            }
-            Err(refusal) => self.refuse(&refusal, &context),
-        }
+        watch.until(now + route.timeout);
+        let outgoing = Outgoing { parts, body, watch, now };
+        let answer = self.forward(route, permit, outgoing, &context).await;
+        let answered = self.clock.now();
+        route.metrics.upstream.observe(answered.since(now).as_secs_f64());
+        route.metrics.request.observe(answered.since(started).as_secs_f64());
+        answer.unwrap_or_else(|refusal| self.refuse(&refusal, &context))
     }
 
     /// What a write has to be admitted for; `None` if the route does not fence it.
@@ -142,26 +153,35 @@ impl Worker {
         Ok(Some(Claim { resource, token }))
     }
 
-    fn body_limits(&self, route: &Route) -> BodyLimits {
+    fn body_limits(&self, route: &Route, started: Boottime) -> BodyLimits {
         BodyLimits {
             buffer_bytes: route.buffer_bytes,
             body_bytes: route.body_bytes,
-            timeout: self.body_timeout,
+            until: started + self.body_timeout,
+            pause: self.body_timeout,
         }
     }
 
-    async fn admit(&self, route: &Route, claim: &Claim<'_>) -> Result<Permit, Refusal> {
-        let started = self.clock.now();
+    /// Takes `now` to the moment of the decision.
+    async fn admit(
+        &self,
+        route: &Route,
+        claim: &Claim<'_>,
+        now: &mut Boottime,
+    ) -> Result<Permit, Refusal> {
+        let started = *now;
         let Claim { resource, token } = *claim;
         let demand = &route.demand;
-        let admitted = match self.fences.admit_from_memory(resource, token, &demand.terms) {
+        let known = self.fences.admit_from_memory(resource, token, &demand.terms, started);
+        let admitted = match known {
             Some(decided) => decided,
             None => match Resource::new(resource) {
                 Ok(resource) => self.fences.admit(&resource, token, demand).await,
                 Err(error) => return Err(Refusal::Unresolvable(error.to_string())),
             },
         };
-        route.metrics.admission.observe(self.clock.now().since(started).as_secs_f64());
+        *now = self.clock.now();
+        route.metrics.admission.observe(now.since(started).as_secs_f64());
         Ok(admitted?)
     }
 
@@ -169,16 +189,15 @@ impl Worker {
         &self,
         route: &Arc<Route>,
         permit: Option<Permit>,
-        mut parts: Parts,
-        body: RequestBody,
+        outgoing: Outgoing<'_>,
         context: &Context<'_>,
     ) -> Result<Response<ResponseBody>, Refusal> {
+        let Outgoing { mut parts, body, watch, now } = outgoing;
         let upstream = &self.upstreams[route.upstream];
         parts.uri = origin_form(parts.uri, &mut parts.headers, upstream);
         parts.version = http::Version::HTTP_11;
         parts.extensions.clear();
         let request = Request::from_parts(parts, body);
-        let started = self.clock.now();
         let answer = match permit {
             Some(permit) => {
                 let origin = Origin {
@@ -191,13 +210,15 @@ impl Worker {
                     request,
                     permit,
                     origin,
+                    Arc::clone(watch),
+                    self.clock,
+                    now,
                     self.tasks.clone(),
                 );
-                Detach::new(forwarded, self.tasks.clone(), self.runtime.clone()).await
+                Detach::new(forwarded, Arc::clone(watch), self.tasks.clone()).await
             }
-            None => forward::pass(upstream, request, route.timeout).await,
+            None => forward::pass(upstream, request, watch, self.clock, now).await,
         };
-        route.metrics.upstream.observe(self.clock.now().since(started).as_secs_f64());
         let mut response = answer?;
         head::strip_answer(response.headers_mut());
         Ok(response)

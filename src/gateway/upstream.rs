@@ -69,8 +69,8 @@ impl Upstream {
     }
 
     /// An unused connection, if there is one that is still good.
-    pub(super) fn pooled(self: &Arc<Upstream>) -> Option<Connection> {
-        let oldest = self.clock.now() - self.idle;
+    pub(super) fn pooled(self: &Arc<Upstream>, now: Boottime) -> Option<Connection> {
+        let oldest = now - self.idle;
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         while pool.front().is_some_and(|(since, _)| *since < oldest) {
             pool.pop_front();
@@ -90,8 +90,11 @@ impl Upstream {
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
         stream.set_nodelay(true)?;
-        let (sender, connection) =
-            Builder::new().handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let (sender, connection) = Builder::new()
+            .writev(false)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
         let task = self.runtime.spawn(async move {
             // How a request on it ended is told to whoever sent it.
             let _ = connection.await;

@@ -1,9 +1,15 @@
 //! What a client connection's two halves, the bytes and the requests, tell each other.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+
+use crate::clock::Boottime;
+
+const NO_LIMIT: u64 = u64::MAX;
 
 /// How long a connection may rest between two requests: as long as nginx and most clients allow.
 const REST: Duration = Duration::from_secs(75);
@@ -33,8 +39,14 @@ pub(super) struct Watch {
     has_served: AtomicBool,
     /// The client does not take what is written.
     stuck: AtomicBool,
-    /// Looks at the clock since what is waited for began.
+    /// The watchman's rounds since what the client is waited for began.
     looks: AtomicU32,
+    /// Until when the present step of a request may take, in nanoseconds of boot time.
+    limit: AtomicU64,
+    /// The watchman saw that there may be something to see.
+    called: AtomicBool,
+    /// The connection's task.
+    waker: Mutex<Option<Waker>>,
 }
 
 impl Watch {
@@ -48,7 +60,42 @@ impl Watch {
             has_served: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             looks: AtomicU32::new(0),
+            limit: AtomicU64::new(NO_LIMIT),
+            called: AtomicBool::new(false),
+            waker: Mutex::new(None),
         }
+    }
+
+    /// Says whom to call. A connection is worked on by one task for its whole life.
+    pub(super) fn register(&self, waker: &Waker) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+    }
+
+    /// Calls whoever works on the connection to look at the time and at its permit.
+    pub(super) fn call(&self) {
+        self.called.store(true, Ordering::Relaxed);
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake_by_ref();
+        }
+    }
+
+    pub(super) fn is_called(&self) -> bool {
+        self.called.load(Ordering::Relaxed)
+    }
+
+    /// Sets the limit of the next step of the request in work.
+    pub(super) fn until(&self, limit: Boottime) {
+        self.limit.store(limit.as_nanos(), Ordering::Relaxed);
+        self.called.store(false, Ordering::Relaxed);
+    }
+
+    /// Lets the next step take any time.
+    pub(super) fn without_limit(&self) {
+        self.limit.store(NO_LIMIT, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_late(&self, now: Boottime) -> bool {
+        now.as_nanos() >= self.limit.load(Ordering::Relaxed)
     }
 
     pub(super) fn serving(&self) {
@@ -60,11 +107,12 @@ impl Watch {
     }
 
     pub(super) fn answered(&self) {
+        self.without_limit();
         self.answered.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn upload_began(&self) {
-        // Not one step, which would cost more: one thread does it all.
+        // Not in one step, which would cost more: one thread does it all.
         self.uploads.store(self.uploads.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
@@ -111,17 +159,25 @@ impl Watch {
         self.has_served.load(Ordering::Relaxed)
     }
 
-    /// Called at every look at the clock: whether the client has used up its time.
-    pub(super) fn is_overdue(&self, look: Duration, limits: &Patience) -> bool {
+    /// At each of the watchman's rounds: whether the client has used up its time.
+    pub(super) fn is_overdue(&self, period: Duration, patience: &Patience) -> bool {
+        if self.stuck.load(Ordering::Relaxed) || self.is_between_requests() {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+        }
+        self.has_waited(period, patience)
+    }
+
+    /// The same, without counting as a round.
+    pub(super) fn has_waited(&self, period: Duration, patience: &Patience) -> bool {
         let limit = if self.stuck.load(Ordering::Relaxed) {
-            limits.answer
+            patience.answer
         } else if !self.is_between_requests() {
             return false;
         } else if self.has_head_begun() {
-            limits.head
+            patience.head
         } else {
             REST
         };
-        look * self.looks.fetch_add(1, Ordering::Relaxed) >= limit
+        period * self.looks.load(Ordering::Relaxed) > limit
     }
 }

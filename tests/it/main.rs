@@ -6,8 +6,10 @@
 
 mod bad_input;
 mod bodies;
+mod demo;
 mod handover;
 mod no_way_around;
+mod run;
 mod spellings;
 mod support;
 mod upstream;

@@ -1,0 +1,44 @@
+//! What `fencegate run` and `fencegate lease` take alike.
+
+pub(super) use crate::config::duration;
+use crate::fence::Owner;
+use crate::worker::LeaseClient;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct LeaseApi {
+    /// Address of the lease API [default: FENCEGATE_LEASES, else http://127.0.0.1:8081]
+    #[arg(long = "leases", value_name = "URL")]
+    url: Option<String>,
+}
+
+impl LeaseApi {
+    /// A client, or what is wrong with the address.
+    pub(super) fn client(&self) -> Result<LeaseClient, String> {
+        let from_environment = || match std::env::var("FENCEGATE_LEASES") {
+            Ok(url) => Ok(url),
+            Err(std::env::VarError::NotPresent) => Ok("http://127.0.0.1:8081".to_owned()),
+            Err(std::env::VarError::NotUnicode(_)) => Err("FENCEGATE_LEASES is not UTF-8"),
+        };
+        let url = self.url.clone().map_or_else(from_environment, Ok)?;
+        LeaseClient::new(&url).map_err(|error| error.to_string())
+    }
+}
+
+/// A name that no other process has: two runs of one name would end each other's leases.
+pub(super) fn unique_owner() -> Owner {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let (process, random) = (std::process::id(), uuid::Uuid::new_v4().simple());
+    Owner::new(&format!("{}:{process}:{random}", host.trim_end())).unwrap_or_else(|_| {
+        Owner::new(&format!("{process}:{random}")).expect("digits name an owner")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_owners_are_alike() {
+        assert_ne!(unique_owner(), unique_owner());
+    }
+}

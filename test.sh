@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Checks everything: format, lints, all tests, documentation, licences of dependencies.
+# Installs what that needs and this machine lacks. Needs Rust (rustup), a C toolchain and, for a few
+# tests that mount file systems and change users, root.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+say() { printf '\n== %s\n' "$*"; }
+
+packages=()
+command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || packages+=(nginx-light)
+command -v curl >/dev/null || packages+=(curl)
+command -v setpriv >/dev/null || packages+=(util-linux)
+command -v mount >/dev/null || packages+=(mount)
+if [ ${#packages[@]} -gt 0 ]; then
+    say "Installing ${packages[*]}"
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "These Debian packages are missing: ${packages[*]}. Install them, or run this as root." >&2
+        exit 1
+    fi
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+fi
+
+for component in rustfmt clippy; do
+    cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 || rustup component add "$component"
+done
+
+say "Format"
+cargo fmt --all --check
+
+say "Lints"
+cargo clippy --locked --all-targets -- -D warnings
+
+say "Tests"
+cargo test --locked
+
+say "Documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+say "Dependencies"
+deny=target/tools/bin/cargo-deny
+if [ ! -x "$deny" ]; then
+    cargo install --quiet --locked --root target/tools --version 0.20.2 cargo-deny
+fi
+"$deny" --offline check bans licenses sources
+
+say "All passed"
