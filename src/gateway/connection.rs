@@ -69,7 +69,7 @@ pub(super) async fn serve(
             if vigils.abort.is_cancelled() {
                 return Poll::Ready(End::Silent);
             }
-            if watch.is_between_requests() && vigils.is_overdue(&watch) {
+            if vigils.is_overdue(&watch) {
                 return Poll::Ready(End::Overdue);
             }
             if is_closing || !vigils.closes(&watch) {
@@ -81,13 +81,12 @@ pub(super) async fn serve(
     })
     .await;
     let Watched { stream, bare_answer, .. } = connection.into_parts().io.into_inner();
-    if !watch.is_between_requests() || !watch.has_head_begun() {
-        return;
-    }
     let (code, detail) = match end {
-        End::Silent => return,
-        End::Overdue => (Code::RequestTimeout, "the request's head did not arrive in time"),
-        End::Malformed => in_words(bare_answer.unwrap_or_default()),
+        End::Overdue if watch.has_head_begun() => {
+            (Code::RequestTimeout, "the request's head did not arrive in time")
+        }
+        End::Malformed if watch.is_between_requests() => in_words(bare_answer.unwrap_or_default()),
+        End::Silent | End::Overdue | End::Malformed => return,
     };
     last_words::say(stream, code, detail).await;
 }
@@ -153,7 +152,9 @@ impl AsyncWrite for Watched {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         if self.watch.is_serving() {
-            return Pin::new(&mut self.stream).poll_write(cx, data);
+            let written = Pin::new(&mut self.stream).poll_write(cx, data);
+            self.watch.wrote(written.is_ready());
+            return written;
         }
         self.keep_back(data);
         Poll::Ready(Ok(data.len()))
@@ -165,7 +166,9 @@ impl AsyncWrite for Watched {
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if self.watch.is_serving() {
-            return Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+            let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+            self.watch.wrote(written.is_ready());
+            return written;
         }
         let first = data.first().map_or(&[][..], |slice| slice);
         self.keep_back(first);

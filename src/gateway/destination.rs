@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Uri};
 
-use super::head::DESTINATION;
 use super::refusal::Refusal;
 use super::route::{Route, RouteTable};
 use super::target;
@@ -18,12 +17,12 @@ use super::target;
 /// It may.
 pub(super) fn check(
     headers: &HeaderMap,
-    method: &Method,
     routes: &RouteTable,
     route: &Arc<Route>,
     resource: &str,
+    is_fenced: impl Fn(&Route) -> bool,
 ) -> Result<(), Refusal> {
-    let mut fields = headers.get_all(DESTINATION).iter();
+    let mut fields = headers.get_all("destination").iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
         return Err(unresolvable("the Destination field is repeated"));
     };
@@ -34,7 +33,7 @@ pub(super) fn check(
     let (other, name) = routes
         .find(&path)
         .ok_or_else(|| unresolvable("no route matches the path of the Destination field"))?;
-    let is_unfenced = !route.fences(method) && !other.fences(method);
+    let is_unfenced = !is_fenced(route) && !is_fenced(other);
     if is_unfenced || (Arc::ptr_eq(route, other) && *name == *resource) {
         return Ok(());
     }

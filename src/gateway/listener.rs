@@ -21,6 +21,7 @@ use super::route::RouteTable;
 use super::service::Worker;
 use super::upstream::Upstream;
 use super::vigil::Vigils;
+use super::watch::Patience;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fences::Fences;
@@ -131,7 +132,7 @@ impl Gateway {
         let head = HeadLimits { bytes: limits.head_bytes, fields: limits.head_fields };
         let vigils = Vigils::new(
             period(&parts.config),
-            limits.head_timeout,
+            Patience { head: limits.head_timeout, answer: limits.body_timeout },
             self.closing.clone(),
             self.abort.clone(),
         );
@@ -176,8 +177,6 @@ impl Acceptor {
     /// Accepts connections until [`Gateway::close`], and then what the kernel has accepted already.
     pub async fn accept(self, listener: TcpListener) {
         for queue in self.queues.iter().cycle() {
-            let place = Arc::clone(&self.connections.places).acquire_owned().await;
-            let Ok(place) = place else { return };
             let accepted = tokio::select! {
                 biased;
                 accepted = listener.accept() => accepted,
@@ -185,6 +184,9 @@ impl Acceptor {
             };
             match accepted.and_then(|(stream, _)| stream.into_std()) {
                 Ok(stream) => {
+                    // Asked for only now, so that a place taken is a connection that is open.
+                    let place = Arc::clone(&self.connections.places).acquire_owned().await;
+                    let Ok(place) = place else { return };
                     // A thread that is gone takes nothing; the client sees a closed connection.
                     let _ = queue.send((stream, place)).await;
                 }

@@ -102,17 +102,17 @@ impl Route {
         }
     }
 
-    /// Whether a request with this method needs a token. A method that nobody knows is a write.
-    pub(super) fn fences(&self, method: &Method) -> bool {
+    /// Whether a request with this method needs a token. A method that nobody knows is a write, and
+    /// so is a request that claims to be one (`is_disguised`), whichever method it claims. Case does
+    /// not matter in a list of methods: some servers take `put` for PUT.
+    pub(super) fn fences(&self, method: &Method, is_disguised: bool) -> bool {
         match &self.fenced {
-            Fenced::Writes => !is_read(method),
-            Fenced::Only(methods) => methods.iter().any(|fenced| fenced == method.as_str()),
+            Fenced::Writes => is_disguised || !is_read(method),
+            Fenced::Only(methods) => {
+                let is_method = |fenced: &String| fenced.eq_ignore_ascii_case(method.as_str());
+                methods.iter().any(|fenced| is_disguised || is_method(fenced))
+            }
         }
-    }
-
-    /// Whether the route fences anything.
-    pub(super) fn fences_something(&self) -> bool {
-        self.fenced != Fenced::Only(Vec::new())
     }
 
     fn resource<'p>(&self, path: &'p str, params: &Params<'_, '_>) -> Cow<'p, str> {

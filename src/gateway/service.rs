@@ -142,10 +142,11 @@ impl Worker {
         signs: &Signs,
     ) -> Result<Option<Claim<'a>>, Refusal> {
         let Parts { method, headers, .. } = parts;
+        let is_fenced = |route: &Route| route.fences(method, signs.may_write());
         if signs.has_destination && (!is_read(method) || signs.may_write()) {
-            destination::check(headers, method, &self.routes, route, resource)?;
+            destination::check(headers, &self.routes, route, resource, is_fenced)?;
         }
-        if !route.fences(method) && !(signs.may_write() && route.fences_something()) {
+        if !is_fenced(route) {
             return Ok(None);
         }
         let token = token_header::read(headers)?.ok_or(Refusal::TokenRequired)?;

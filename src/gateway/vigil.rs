@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::watch::Watch;
+use super::watch::{Patience, Watch};
 use crate::clock::Clock;
 use crate::fences::{Fences, Permit};
 
@@ -60,7 +60,7 @@ pub(super) async fn within<T>(
 /// The connections of one thread.
 pub(super) struct Vigils {
     period: Duration,
-    head_timeout: Duration,
+    patience: Patience,
     pub(super) closing: CancellationToken,
     pub(super) abort: CancellationToken,
     is_last_chance_over: AtomicBool,
@@ -75,16 +75,16 @@ pub(super) struct Enrolled<'a> {
 }
 
 impl Vigils {
-    /// Looks each `period` at connections, which may take `head_timeout` for a head.
+    /// Looks each `period` at connections, whose clients are waited for with this `patience`.
     pub(super) fn new(
         period: Duration,
-        head_timeout: Duration,
+        patience: Patience,
         closing: CancellationToken,
         abort: CancellationToken,
     ) -> Vigils {
         Vigils {
             period,
-            head_timeout,
+            patience,
             closing,
             abort,
             is_last_chance_over: AtomicBool::new(false),
@@ -109,9 +109,9 @@ impl Vigils {
             && (watch.has_served() || self.is_last_chance_over.load(Ordering::Relaxed))
     }
 
-    /// Whether a connection that was called has used up its time for the next head.
+    /// Whether the client of a connection that was called has used up its time.
     pub(super) fn is_overdue(&self, watch: &Watch) -> bool {
-        watch.has_been_waiting(self.period, self.head_timeout)
+        watch.has_waited(self.period, &self.patience)
     }
 
     /// The watchman's round, for ever.
@@ -125,7 +125,7 @@ impl Vigils {
             }
             let now = clock.now();
             for watch in self.all().values() {
-                if watch.is_overdue(self.period, self.head_timeout) || watch.is_late(now) {
+                if watch.is_overdue(self.period, &self.patience) || watch.is_late(now) {
                     watch.call();
                 }
             }

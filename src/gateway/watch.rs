@@ -14,6 +14,15 @@ const NO_LIMIT: u64 = u64::MAX;
 /// How long a connection may rest between two requests: as long as nginx and most clients allow.
 const REST: Duration = Duration::from_secs(75);
 
+/// How long a client is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For a whole head.
+    pub(super) head: Duration,
+    /// While it takes nothing of an answer.
+    pub(super) answer: Duration,
+}
+
 /// All of one connection is on one thread, so no order between the fields has to be kept.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -28,7 +37,9 @@ pub(super) struct Watch {
     /// Bytes of a next head have arrived.
     head_begun: AtomicBool,
     has_served: AtomicBool,
-    /// The watchman's rounds since the last request.
+    /// The client does not take what is written.
+    stuck: AtomicBool,
+    /// The watchman's rounds since what the client is waited for began.
     looks: AtomicU32,
     /// Until when the present step of a request may take, in nanoseconds of boot time.
     limit: AtomicU64,
@@ -47,6 +58,7 @@ impl Watch {
             uploads: AtomicU32::new(0),
             head_begun: AtomicBool::new(false),
             has_served: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             limit: AtomicU64::new(NO_LIMIT),
             called: AtomicBool::new(false),
@@ -100,12 +112,21 @@ impl Watch {
     }
 
     pub(super) fn upload_began(&self) {
-        self.uploads.fetch_add(1, Ordering::Relaxed);
+        // Not in one step, which would cost more: one thread does it all.
+        self.uploads.store(self.uploads.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     pub(super) fn upload_ended(&self) {
-        self.uploads.fetch_sub(1, Ordering::Relaxed);
+        self.uploads.store(self.uploads.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         self.looks.store(0, Ordering::Relaxed);
+    }
+
+    /// Told of every write to the client: whether it took something.
+    pub(super) fn wrote(&self, has_taken: bool) {
+        if self.stuck.load(Ordering::Relaxed) == has_taken {
+            self.stuck.store(!has_taken, Ordering::Relaxed);
+            self.looks.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn flushed(&self) {
@@ -138,17 +159,25 @@ impl Watch {
         self.has_served.load(Ordering::Relaxed)
     }
 
-    /// At each of the watchman's rounds: whether the client has used up its time for the next head.
-    pub(super) fn is_overdue(&self, period: Duration, head_timeout: Duration) -> bool {
-        self.is_between_requests() && {
+    /// At each of the watchman's rounds: whether the client has used up its time.
+    pub(super) fn is_overdue(&self, period: Duration, patience: &Patience) -> bool {
+        if self.stuck.load(Ordering::Relaxed) || self.is_between_requests() {
             self.looks.fetch_add(1, Ordering::Relaxed);
-            self.has_been_waiting(period, head_timeout)
         }
+        self.has_waited(period, patience)
     }
 
     /// The same, without counting as a round.
-    pub(super) fn has_been_waiting(&self, period: Duration, head_timeout: Duration) -> bool {
-        let waited = period * self.looks.load(Ordering::Relaxed);
-        waited > if self.has_head_begun() { head_timeout } else { REST }
+    pub(super) fn has_waited(&self, period: Duration, patience: &Patience) -> bool {
+        let limit = if self.stuck.load(Ordering::Relaxed) {
+            patience.answer
+        } else if !self.is_between_requests() {
+            return false;
+        } else if self.has_head_begun() {
+            patience.head
+        } else {
+            REST
+        };
+        period * self.looks.load(Ordering::Relaxed) > limit
     }
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
 mod bad_input;
+mod bodies;
 mod crash;
 mod demo;
 mod handover;
@@ -12,6 +13,7 @@ mod leases;
 mod no_way_around;
 mod run;
 mod shutdown;
+mod spellings;
 mod start;
 mod store;
 mod support;

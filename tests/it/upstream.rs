@@ -7,18 +7,11 @@ use std::time::{Duration, Instant};
 
 use crate::support::downstream::{Behaviour, Downstream};
 use crate::support::gateway::Gateway;
-use crate::support::http::{Answer, Connection, exchange, request};
+use crate::support::http::{Connection, assert_problem, exchange, request};
 use crate::support::wait_until;
 
 fn say(bytes: impl Into<Vec<u8>>) -> Behaviour {
     Behaviour::Say(bytes.into(), true)
-}
-
-/// Expects a problem document with these properties.
-#[track_caller]
-fn assert_problem(answer: &Answer, status: u16, code: &str, outcome: &str) {
-    let got = (answer.status, answer.code(), answer.outcome());
-    assert_eq!(got, (status, code.to_owned(), outcome.to_owned()), "{answer:?}");
 }
 
 fn in_doubt(gateway: &Gateway) -> usize {
@@ -141,6 +134,23 @@ fn interim_answers_are_passed_over() {
 }
 
 #[test]
+fn a_stray_answer_is_not_taken_for_that_of_the_next_write() {
+    let api = Downstream::start();
+    let gateway = Gateway::ordered(api.address, "");
+    let twice = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\
+                 HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\nstray";
+    api.behave("/twice", Behaviour::Say(twice.into(), false));
+    let mut client = Connection::open(gateway.proxy);
+    for _ in 0..50 {
+        client.write(request("PUT", "/twice", &[("Fencing-Token", "1")], b"b"));
+        assert_eq!(client.read().body, b"ok");
+        client.write(request("PUT", "/x", &[("Fencing-Token", "1")], b"b"));
+        assert_eq!(client.read().body, b"done\n");
+    }
+    assert_eq!(api.seen().len(), 100);
+}
+
+#[test]
 fn fields_that_end_at_the_upstreams_hop_do_not_go_further() {
     let api = Downstream::start();
     let gateway = Gateway::ordered(api.address, "");
@@ -235,14 +245,16 @@ fn an_answer_before_the_end_of_the_upload_does_not_let_a_newer_write_in() {
     }
     assert_eq!(api.tokens("/x"), [1]);
     api.let_go("/x");
+    let last_part_at = Instant::now();
     client.write(&upload[200_000..]);
 
     assert_eq!(second.join().expect("no panic").status, 200);
 
+    wait_until("the upload is over", || api.seen()[0].ended.is_some());
     let seen = api.seen();
     assert!(seen[0].is_whole && seen[0].body == body, "the upload went on to its end");
     let newer = seen.iter().find(|seen| seen.token() == Some(2)).expect("it was let in");
-    assert!(newer.began >= seen[0].ended.expect("it is over"));
+    assert!(newer.began >= last_part_at);
     assert_eq!(in_doubt(&gateway), 0);
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::http::Answer;
 use super::wait_until;
 
 const DONE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ndone\n";
@@ -225,6 +226,15 @@ impl Downstream {
             *free -= 1;
         }
     }
+}
+
+/// Expects a refusal with `status`, an `outcome` that is true, and a downstream that saw nothing.
+#[track_caller]
+pub fn assert_refused(api: &Downstream, answer: &Answer, status: u16, what: &str) {
+    assert_eq!(answer.status, status, "{what}: {answer:?}");
+    assert!(!answer.code().is_empty());
+    assert_eq!(answer.outcome(), "not_forwarded", "{what}");
+    assert_eq!(api.seen().len(), 0, "{what}");
 }
 
 fn read_head(reader: &mut impl BufRead) -> Option<Seen> {

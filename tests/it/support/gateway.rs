@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
@@ -27,6 +27,10 @@ pub struct Gateway {
 
 /// Settings that make a test quick; a test that is about one of them says so itself.
 const QUICK: &str = "timeout = \"20s\"\nsettle = \"2s\"\n";
+
+/// Limits that a test can reach quickly.
+pub const TIGHT: &str = "[limits]\nhead_timeout = \"400ms\"\nbody_timeout = \"600ms\"\n\
+                         head_size = \"16KiB\"\nhead_fields = 20\n";
 
 impl Gateway {
     /// Guards `downstream` with one route for all paths, a settle time of 2 s, a drain of 1 s.
@@ -110,11 +114,6 @@ impl Gateway {
             .spawn()
             .expect("the binary was built");
         self.child = Some(child);
-    }
-
-    /// The directory of its store.
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     /// Its store, to be opened while it does not run.

@@ -43,6 +43,13 @@ impl Answer {
     }
 }
 
+/// Expects a problem document with this status, code and outcome.
+#[track_caller]
+pub fn assert_problem(answer: &Answer, status: u16, code: &str, outcome: &str) {
+    let got = (answer.status, answer.code(), answer.outcome());
+    assert_eq!(got, (status, code.to_owned(), outcome.to_owned()), "{answer:?}");
+}
+
 /// A connection that stays open.
 pub struct Connection(pub TcpStream);
 
@@ -181,6 +188,23 @@ pub fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]
     let mut bytes = head.into_bytes();
     bytes.extend_from_slice(body);
     bytes
+}
+
+/// The bytes of a request whose target may be any bytes; each of `fields` ends its line.
+pub fn raw(method: &str, target: &[u8], fields: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    let rest = format!(" HTTP/1.1\r\nHost: test\r\n{fields}Content-Length: {length}\r\n\r\n{body}");
+    [method.as_bytes(), b" ", target, rest.as_bytes()].concat()
+}
+
+/// The head of a fenced PUT without what says how long its body is.
+pub fn put_head(token: u64) -> String {
+    format!("PUT /x HTTP/1.1\r\nHost: test\r\nFencing-Token: {token}\r\n")
+}
+
+/// Bytes in which a lost or doubled piece would be seen.
+pub fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| u8::try_from(at * 31 % 251).expect("below 251")).collect()
 }
 
 /// Sends bytes on a connection of their own, and reads the answer.
