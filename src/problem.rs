@@ -264,3 +264,27 @@ impl Problem {
         answer.body(body.into()).expect("constant names and numbers make a valid head")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_on_http_has_every_code_with_its_status() {
+        let page = include_str!("../docs/http.md");
+        for code in Code::ALL {
+            let row = format!("| {} | `{}` |", code.status().as_u16(), code.as_str());
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_problem_says_what_a_retry_can_do() {
+        let stale = Problem::new(Code::StaleFencingToken, "late").to_response();
+        assert_eq!(stale.headers()["x-should-retry"], "false");
+        assert!(!stale.headers().contains_key("retry-after"));
+        let draining = Problem::new(Code::FenceDraining, "wait").to_response();
+        assert_eq!(draining.headers()["retry-after"], "1");
+        assert!(!draining.headers().contains_key("x-should-retry"));
+    }
+}
