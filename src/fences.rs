@@ -7,6 +7,7 @@
 //! raise that the store confirms after that only makes the fence stricter.
 //! Deliberately absent: HTTP. Nothing here knows what a request is.
 
+mod conversation;
 mod housekeeping;
 mod in_doubt;
 mod permit;
@@ -18,22 +19,19 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::{Boottime, Clock};
 use crate::coordinator::{Coordinator, CoordinatorError};
-use crate::fence::{Mark, Owner, Resource, Step, Terms, Token};
+use crate::fence::{Resource, Step, Terms, Token};
 use crate::metrics::FenceMetrics;
-use crate::store::{FenceRow, FenceStore, Raise, StoreError};
+use crate::store::{FenceRow, FenceStore, StoreError};
 
+use conversation::answer_within;
 pub use housekeeping::Bounds;
 pub use in_doubt::{DoubtView, Doubts, LeftView, Write};
 pub use permit::Permit;
 pub(crate) use slot::Slot;
-
-/// A store or coordinator that takes longer is treated as not answering.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a write asks for.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +94,13 @@ pub(crate) struct Shared {
     over: mpsc::Sender<(Resource, Token)>,
 }
 
+impl Shared {
+    /// Tells those who forward that a write of theirs may have been cut.
+    fn cut(&self) {
+        self.cuts.fetch_add(1, Ordering::Release);
+    }
+}
+
 impl Fences {
     /// Starts with nothing in memory, and spawns what gives grants back. `store` must be this
     /// process's alone from before this call.
@@ -136,7 +141,14 @@ impl Fences {
         match step {
             Step::Admit => Some(Ok(Permit::new(Arc::clone(&slot), token, terms.settle))),
             Step::Stale(highest) => Some(Err(Refused::Stale { highest })),
-            Step::Load | Step::Confirm | Step::Grant | Step::Drain { .. } | Step::Closing => None,
+            Step::Drain { cut, .. } => {
+                // Said once; if it were dropped here, nobody would ever tell those that are cut.
+                if cut {
+                    self.shared.cut();
+                }
+                None
+            }
+            Step::Load | Step::Confirm | Step::Grant | Step::Closing => None,
         }
     }
 
@@ -172,7 +184,7 @@ impl Fences {
                 Step::Closing => changed.await,
                 Step::Drain { again_at, cut } => {
                     if cut {
-                        self.shared.cuts.fetch_add(1, Ordering::Release);
+                        self.shared.cut();
                     }
                     draining.get_or_insert_with(|| self.shared.metrics.drain.start_timer());
                     self.wait_for_drain(&slot, changed, again_at, give_up_at).await?;
@@ -214,126 +226,6 @@ impl Fences {
             .entry(resource.clone())
             .or_insert_with(|| Arc::new(Slot::new(resource.clone(), Arc::clone(&self.shared))));
         Arc::clone(&slot)
-    }
-
-    async fn load(&self, slot: &Slot) -> Result<(), Refused> {
-        let _turn = slot.turn.lock().await;
-        if slot.cell().is_loaded() {
-            return Ok(());
-        }
-        let state = answer_within(self.store.load(slot.resource.clone())).await?;
-        slot.cell().loaded(state.mark, &state.left, self.dead_since);
-        slot.changed.notify_waiters();
-        Ok(())
-    }
-
-    async fn raise(&self, slot: &Slot, token: Token, demand: &Demand) -> Result<(), Refused> {
-        // One conversation with store and coordinator at a time on one resource: of many writes of
-        // one new token the first asks, and the others find its answer.
-        let _turn = slot.turn.lock().await;
-        let before = slot.cell().mark();
-        let first = slot.cell().first_step(token, &demand.terms);
-        let owner = match first {
-            Some(Step::Grant) => None,
-            Some(Step::Confirm) if demand.held => match self.confirm(slot, token, before).await? {
-                Some(owner) => Some(owner),
-                None => return Ok(()),
-            },
-            Some(Step::Confirm) => None,
-            _ => return Ok(()),
-        };
-        let raise = Raise {
-            resource: slot.resource.clone(),
-            token,
-            confirmed: true,
-            owner,
-            grant: Some(demand.terms.settle),
-        };
-        self.record(slot, raise, before).await
-    }
-
-    /// Asks the coordinator whose token this is. `None`: a newer holder's, and the mark has been
-    /// raised to that one's token, so that the cell knows by now.
-    async fn confirm(
-        &self,
-        slot: &Slot,
-        token: Token,
-        before: Option<Mark>,
-    ) -> Result<Option<Owner>, Refused> {
-        let asked = {
-            let _timed = self.shared.metrics.coordinator.start_timer();
-            timeout(ANSWER_WITHIN, self.coordinator.holder(slot.resource.clone())).await
-        };
-        let holder =
-            asked.unwrap_or_else(|_| Err(CoordinatorError("it took longer than 10 s".into())))?;
-        match holder {
-            Some(lease) if lease.token == token => Ok(Some(lease.owner)),
-            Some(lease) if lease.token > token => {
-                let raise = Raise {
-                    resource: slot.resource.clone(),
-                    token: lease.token,
-                    confirmed: true,
-                    owner: Some(lease.owner),
-                    grant: None,
-                };
-                self.record(slot, raise, before).await?;
-                Ok(None)
-            }
-            _ => Err(Refused::NotHeld { highest: before.map(|mark| mark.token) }),
-        }
-    }
-
-    /// Makes a raise durable, and only then known: promise 1.
-    async fn record(&self, slot: &Slot, raise: Raise, before: Option<Mark>) -> Result<(), Refused> {
-        let Raise { token, grant, owner, .. } = raise.clone();
-        let mark = {
-            let _timed = self.shared.metrics.raise.start_timer();
-            answer_within(self.store.raise(raise)).await?
-        };
-        let now = self.shared.clock.now();
-        {
-            let mut cell = slot.cell();
-            cell.raised(mark, now);
-            if let Some(settle) = grant
-                && mark.token == token
-            {
-                cell.granted(token, settle);
-            }
-        }
-        self.release_over(slot);
-        slot.changed.notify_waiters();
-        if before.is_none_or(|before| before.token < mark.token) {
-            self.shared.metrics.raises.inc();
-            tracing::info!(
-                resource = %slot.resource,
-                owner = owner.as_ref().map(Owner::as_str),
-                token = %token,
-                mark = %mark.token,
-                mark_before = before.map(|mark| mark.token.get()),
-                "mark raised"
-            );
-        }
-        Ok(())
-    }
-
-    /// Raises a mark by an operator's word. It admits nobody: the token still has to be confirmed.
-    ///
-    /// # Errors
-    /// The store did not confirm.
-    pub async fn raise_by_operator(
-        &self,
-        resource: &Resource,
-        token: Token,
-    ) -> Result<Mark, Refused> {
-        let slot = self.slot(resource);
-        self.load(&slot).await?;
-        let _turn = slot.turn.lock().await;
-        let before = slot.cell().mark();
-        let raise =
-            Raise { resource: resource.clone(), token, confirmed: false, owner: None, grant: None };
-        self.record(&slot, raise, before).await?;
-        let mark = slot.cell().mark();
-        Ok(mark.unwrap_or(Mark { token, confirmed: false }))
     }
 
     /// A page of fences, from the store.
@@ -399,14 +291,6 @@ impl Fences {
     }
 }
 
-async fn answer_within<T>(
-    answer: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    timeout(ANSWER_WITHIN, answer)
-        .await
-        .unwrap_or_else(|_| Err(StoreError("it took longer than 10 s".into())))
-}
-
 /// Counts a write that waits, within a bound.
 struct Waiting<'a>(&'a AtomicU32);
 
@@ -425,3 +309,6 @@ impl Drop for Waiting<'_> {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

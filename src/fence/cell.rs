@@ -278,7 +278,13 @@ impl Cell {
         self.tenures.iter().filter(move |tenure| !tenure.is_over(now)).map(|tenure| tenure.token)
     }
 
-    /// When a write last asked.
+    /// Puts off the time at which the cell is idle; false if it is being given up already.
+    pub fn touch(&mut self, now: Boottime) -> bool {
+        self.used_at = now;
+        self.phase != Phase::Closing
+    }
+
+    /// When somebody last asked.
     #[must_use]
     pub fn used_at(&self) -> Boottime {
         self.used_at
@@ -328,3 +334,6 @@ impl Tenure {
         self.in_flight == 0 && self.in_doubt_until.is_none_or(|until| until <= now)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,5 @@
 //! What keeps memory and the grant table small, and what a clean shutdown leaves behind.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -90,7 +89,7 @@ impl Fences {
         }
     }
 
-    fn close_idle(&self) -> Vec<(Resource, Vec<Token>)> {
+    pub(super) fn close_idle(&self) -> Vec<(Resource, Vec<Token>)> {
         let now = self.shared.clock.now();
         let oldest_kept = self.oldest_kept(now);
         let mut closing = Vec::new();
@@ -124,7 +123,7 @@ impl Fences {
         idle_since.max(*cutoff)
     }
 
-    fn end_closing(&self, resource: &Resource, given_back: bool) {
+    pub(super) fn end_closing(&self, resource: &Resource, given_back: bool) {
         let slot = if given_back {
             self.slots.remove(resource).map(|(_, slot)| slot)
         } else {
@@ -156,7 +155,7 @@ impl Fences {
         for slot in &self.slots {
             slot.cell().cut_all();
         }
-        self.shared.cuts.fetch_add(1, Ordering::Release);
+        self.shared.cut();
     }
 
     /// Gives all grants back but those whose writes may still take effect: for these the next

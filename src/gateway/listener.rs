@@ -34,7 +34,7 @@ const HANDED_OVER: usize = 256;
 const BREATH: Duration = Duration::from_millis(50);
 
 /// For writes that were cut to be counted as in doubt.
-const LAST_STEPS: Duration = Duration::from_secs(5);
+const LAST_STEPS: Duration = Duration::from_secs(2);
 
 /// A connection and its place within the bound.
 type Dealt = (StdTcpStream, OwnedSemaphorePermit);
@@ -162,6 +162,10 @@ impl Gateway {
         }
         tracing::warn!("requests in flight were cut at the end of the grace");
         fences.cut_all();
+        // Those whose writes were cut get to hear that their outcome is unknown.
+        if timeout(LAST_STEPS, self.done.recv()).await.is_ok() {
+            return;
+        }
         self.abort.cancel();
         if timeout(LAST_STEPS, self.done.recv()).await.is_err() {
             tracing::error!("a thread of the proxy listener did not end");

@@ -132,15 +132,32 @@ async fn work(mut connection: SqliteConnection, mut queue: mpsc::Receiver<Box<dy
     }
 }
 
+/// Statements of our own instead of sqlx's transaction: `SQLite` may have rolled back by itself when
+/// a commit fails (disk full, I/O error), and sqlx would then count a transaction that is not there
+/// and begin no other on this connection for ever.
 async fn transact(
     connection: &mut SqliteConnection,
     batch: &mut [Box<dyn Job>],
 ) -> Result<(), sqlx::Error> {
-    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-    for job in batch {
-        job.run(&mut transaction).await?;
+    let done = run_all(connection, batch).await;
+    if done.is_err()
+        && let Err(error) = sqlx::query("ROLLBACK").execute(connection).await
+    {
+        tracing::debug!(%error, "nothing was left to roll back");
     }
-    transaction.commit().await
+    done
+}
+
+async fn run_all(
+    connection: &mut SqliteConnection,
+    batch: &mut [Box<dyn Job>],
+) -> Result<(), sqlx::Error> {
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+    for job in batch {
+        job.run(connection).await?;
+    }
+    sqlx::query("COMMIT").execute(connection).await?;
+    Ok(())
 }
 
 fn closed() -> StoreError {

@@ -296,6 +296,29 @@ fn a_newer_write_gives_up_after_its_wait_and_may_come_again() {
 }
 
 #[test]
+fn older_writes_are_cut_even_if_nobody_waited_when_their_time_was_up() {
+    let api = Downstream::start();
+    let gateway = Gateway::with_config(&format!(
+        "[[upstream]]\nurl = \"http://{}\"\ntimeout = \"60s\"\nsettle = \"200ms\"\n\
+         [[route]]\npath = \"/{{*rest}}\"\ntokens = \"ordered\"\ndrain = \"300ms\"\n\
+         wait = \"20ms\"\n",
+        api.address
+    ));
+    api.behave("/x", Behaviour::Silence);
+    let first = put_later(&gateway, "/x", 1, "1");
+    api.wait_for(1);
+    assert_eq!(gateway.put("/x", 2, "2").code(), "fence_draining");
+    thread::sleep(Duration::from_millis(400));
+
+    let second = put_later(&gateway, "/x", 2, "2");
+
+    assert_eq!(first.join().expect("no panic").outcome(), "unknown");
+    assert_eq!(second.join().expect("no panic").code(), "fence_draining");
+    api.behave("/x", Behaviour::Answer);
+    wait_until("the settle time is over", || gateway.put("/x", 2, "2").status == 200);
+}
+
+#[test]
 fn of_several_waiting_tokens_only_the_newest_is_let_in() {
     let api = Downstream::start();
     let gateway = Gateway::with_route(api.address, "tokens = \"ordered\"\ndrain = \"20s\"\n");

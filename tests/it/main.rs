@@ -6,10 +6,15 @@
 
 mod bad_input;
 mod bodies;
+mod crash;
 mod demo;
 mod handover;
+mod leases;
 mod no_way_around;
 mod run;
+mod shutdown;
 mod spellings;
+mod start;
+mod store;
 mod support;
 mod upstream;

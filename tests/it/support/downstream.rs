@@ -18,6 +18,8 @@ const DONE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ndone\n";
 pub enum Behaviour {
     /// Takes effect and answers 200 (the default).
     Answer,
+    /// Takes up to so long at random, but mostly far less, and answers 200.
+    Slow(Duration),
     /// Reads the request, then waits for [`Downstream::let_go`], then answers 200.
     Hold,
     /// Reads the request and never answers.
@@ -184,6 +186,7 @@ impl Downstream {
             | Behaviour::HoldAfterHead
             | Behaviour::ResetBefore
             | Behaviour::AnswerAndClose => {}
+            Behaviour::Slow(most) => thread::sleep(most.mul_f64(fastrand::f64().powi(4))),
         }
         // Over before the answer is out: whoever has the answer may begin the next one.
         self.end(number);

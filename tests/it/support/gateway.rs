@@ -11,11 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::http::{Answer, send};
+use super::store_file::StoreFile;
 use super::wait_until;
 
 /// A gateway that may run, may be killed, and may be started again on the same store.
 pub struct Gateway {
     dir: Arc<TempDir>,
+    store: PathBuf,
     child: Option<Child>,
     runs: usize,
     pub proxy: SocketAddr,
@@ -56,15 +58,27 @@ impl Gateway {
 
     /// Starts with a configuration that says nothing of listeners and store.
     pub fn with_config(config: &str) -> Gateway {
+        Gateway::with_store(None, config)
+    }
+
+    /// The same, with its store at a place of the test's choice.
+    pub fn with_store(store: Option<PathBuf>, config: &str) -> Gateway {
         let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));
-        let store = dir.path().join("fencegate.db");
+        let store = store.unwrap_or_else(|| dir.path().join("fencegate.db"));
         let listen = "[listen]\nproxy = \"127.0.0.1:0\"\nleases = \"127.0.0.1:0\"\n\
                       admin = \"127.0.0.1:0\"\n";
         let text = format!("{listen}[store]\nurl = \"sqlite:{}\"\n{config}", store.display());
         fs::write(dir.path().join("fencegate.toml"), text).expect("a writable directory");
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
-        let mut gateway =
-            Gateway { dir, child: None, runs: 0, proxy: nowhere, leases: nowhere, admin: nowhere };
+        let mut gateway = Gateway {
+            dir,
+            store,
+            child: None,
+            runs: 0,
+            proxy: nowhere,
+            leases: nowhere,
+            admin: nowhere,
+        };
         gateway.start();
         gateway
     }
@@ -105,6 +119,11 @@ impl Gateway {
     /// The directory of its store.
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Its store, to be opened while it does not run.
+    pub fn store(&self) -> StoreFile {
+        StoreFile::at(&self.store)
     }
 
     fn log_path(&self) -> PathBuf {
@@ -160,6 +179,28 @@ impl Gateway {
     #[track_caller]
     pub fn put(&self, path: &str, token: u64, body: &str) -> Answer {
         send(self.proxy, "PUT", path, &[("Fencing-Token", &token.to_string())], body.as_bytes())
+    }
+
+    /// Ends a lease.
+    #[track_caller]
+    pub fn release(&self, resource: &str, owner: &str, token: u64) -> Answer {
+        let query = format!("?owner={owner}&token={token}");
+        self.lease_api("DELETE", resource, &query, &serde_json::Value::Null)
+    }
+
+    /// Prolongs a lease.
+    #[track_caller]
+    pub fn renew(&self, resource: &str, owner: &str, token: u64, ttl_ms: u64) -> Answer {
+        let body =
+            serde_json::json!({"owner": owner, "token": token.to_string(), "ttl_ms": ttl_ms});
+        self.lease_api("POST", resource, "/renew", &body)
+    }
+
+    /// The owner of the live lease.
+    #[track_caller]
+    pub fn holder(&self, resource: &str) -> Option<String> {
+        let answer = self.lease_api("GET", resource, "", &serde_json::Value::Null);
+        (answer.status == 200).then(|| answer.json()["owner"].as_str().expect("a name").to_owned())
     }
 
     /// Acquires a lease and gives its token.

@@ -55,15 +55,25 @@ pub struct Connection(pub TcpStream);
 
 impl Connection {
     pub fn open(to: SocketAddr) -> Connection {
-        let stream = TcpStream::connect(to).expect("the listener listens");
-        stream.set_read_timeout(Some(SOON)).expect("a duration above zero");
-        stream.set_nodelay(true).expect("a TCP socket");
-        Connection(stream)
+        Connection::try_open(to).expect("the listener listens")
+    }
+
+    pub fn try_open(to: SocketAddr) -> io::Result<Connection> {
+        let stream = TcpStream::connect(to)?;
+        stream.set_read_timeout(Some(SOON))?;
+        stream.set_nodelay(true)?;
+        Ok(Connection(stream))
     }
 
     pub fn write(&mut self, bytes: impl AsRef<[u8]>) -> &mut Connection {
         self.0.write_all(bytes.as_ref()).expect("the peer reads");
         self
+    }
+
+    /// Writes and reads where the peer may be gone at any moment.
+    pub fn try_exchange(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<Answer> {
+        self.0.write_all(bytes.as_ref())?;
+        self.try_read()
     }
 
     /// Reads one answer; `Err` if the connection ends before it is whole.

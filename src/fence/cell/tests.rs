@@ -1,0 +1,386 @@
+//! A cell against a reference that knows everything, in a world where whatever can go wrong does:
+//! answers of the store are lost, callers leave, the process dies at any point.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::*;
+use crate::clock::Clock;
+
+const DRAIN: Duration = Duration::from_millis(40);
+/// Two routes to one resource, with upstreams of their own.
+const SETTLES: [Duration; 2] = [Duration::from_millis(30), Duration::from_millis(90)];
+
+/// What is on disk.
+#[derive(Debug, Default)]
+struct Disk {
+    mark: Option<Mark>,
+    /// Settle time, and the run that has it.
+    grants: BTreeMap<Token, (Duration, u32)>,
+}
+
+/// A statement to the store.
+#[derive(Clone, Debug)]
+enum Statement {
+    Load,
+    Raise { mark: Mark, grant: Option<Duration> },
+    Delete(Vec<Token>),
+}
+
+#[derive(Clone, Debug)]
+enum Reply {
+    Loaded(Option<Mark>, Vec<LeftGrant>),
+    Raised { asked: Token, mark: Mark, grant: Option<Duration> },
+    Deleted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    InFlight,
+    EndsAt(Boottime),
+}
+
+#[derive(Debug)]
+struct Sent {
+    token: Token,
+    settle: Duration,
+    state: State,
+}
+
+struct World {
+    random: fastrand::Rng,
+    now: Boottime,
+    run: u32,
+    dead_since: Boottime,
+    disk: Disk,
+    cell: Cell,
+    /// The conversation that somebody waits for: one at a time on a resource.
+    awaited: Option<Result<Statement, Reply>>,
+    /// Statements that nobody waits for any more, or never did; they may still be carried out.
+    abandoned: Vec<Statement>,
+    /// Everything that was ever forwarded.
+    sent: Vec<Sent>,
+    /// The highest mark that the store confirmed to anybody.
+    told: Option<Token>,
+    admitted: u32,
+}
+
+fn token(number: u64) -> Token {
+    Token::from_i64(number.cast_signed()).expect("small and above zero")
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let now = Clock::new().now();
+        World {
+            random: fastrand::Rng::with_seed(seed),
+            now,
+            run: 1,
+            dead_since: now,
+            disk: Disk::default(),
+            cell: Cell::new(now),
+            awaited: None,
+            abandoned: Vec::new(),
+            sent: Vec::new(),
+            told: None,
+            admitted: 0,
+        }
+    }
+
+    fn act(&mut self) {
+        match self.random.u32(..200) {
+            0..70 => self.ask(),
+            70..95 => self.finish(),
+            95..125 => self.now = self.now + Duration::from_millis(self.random.u64(..30)),
+            125..175 => self.go_on(),
+            175..180 => self.lose(),
+            180..185 => self.late(),
+            185..188 => self.raise_by_operator(),
+            188..192 => self.take_over(),
+            192..197 => self.close(),
+            197..198 => self.stop(),
+            _ => self.crash(),
+        }
+    }
+
+    /// Some token near the mark, older or newer.
+    fn some_token(&mut self, ahead: Range<u64>) -> Token {
+        let mark = self.disk.mark.map_or(1, |mark| mark.token.get());
+        token((mark + self.random.u64(ahead)).saturating_sub(2).max(1))
+    }
+
+    fn ask(&mut self) {
+        let token = self.some_token(0..4);
+        let settle = SETTLES[self.random.usize(..SETTLES.len())];
+        self.ask_for(token, settle);
+    }
+
+    fn ask_for(&mut self, token: Token, settle: Duration) -> Step {
+        let terms = Terms { settle, drain: DRAIN };
+        let step = self.cell.admit(token, &terms, self.now);
+        match step {
+            Step::Admit => self.check_admitted(token, settle),
+            Step::Load => self.say(Statement::Load),
+            Step::Confirm | Step::Grant => {
+                let mark = Mark { token, confirmed: true };
+                self.say(Statement::Raise { mark, grant: Some(settle) });
+            }
+            Step::Stale(mark) => assert!(mark > token && self.disk.mark.unwrap().token >= mark),
+            Step::Drain { .. } | Step::Closing => {}
+        }
+        step
+    }
+
+    /// The promise.
+    fn check_admitted(&mut self, token: Token, settle: Duration) {
+        assert!(self.told <= Some(token), "admitted {token} below {:?}", self.told);
+        for older in &self.sent {
+            assert!(older.token <= token, "{token} after {}", older.token);
+            let is_over = matches!(older.state, State::EndsAt(end) if end <= self.now);
+            assert!(older.token == token || is_over, "{token} while {older:?}");
+        }
+        let mark = self.disk.mark.expect("a mark before the first write");
+        assert!(mark >= Mark { token, confirmed: true }, "{token} is not durable: {mark:?}");
+        let (on_disk, run) = self.disk.grants[&token];
+        assert!(on_disk >= settle && run == self.run, "a crash would look over too early");
+        self.sent.push(Sent { token, settle, state: State::InFlight });
+        self.admitted += 1;
+    }
+
+    fn say(&mut self, statement: Statement) {
+        // Others wait for their turn, and ask the cell again then.
+        if self.awaited.is_none() {
+            self.awaited = Some(Ok(statement));
+        }
+    }
+
+    fn execute(&mut self, statement: Statement) -> Reply {
+        match statement {
+            Statement::Load => {
+                let left = self.disk.grants.iter().filter(|(_, (_, run))| *run < self.run);
+                let left =
+                    left.map(|(token, (settle, _))| LeftGrant { token: *token, settle: *settle });
+                Reply::Loaded(self.disk.mark, left.collect())
+            }
+            Statement::Raise { mark, grant } => {
+                self.disk.mark = self.disk.mark.max(Some(mark));
+                let stands = self.disk.mark.unwrap();
+                if let Some(settle) = grant
+                    && stands.token == mark.token
+                {
+                    let on_disk = self.disk.grants.entry(mark.token).or_default();
+                    *on_disk = (on_disk.0.max(settle), self.run);
+                }
+                Reply::Raised { asked: mark.token, mark: stands, grant }
+            }
+            Statement::Delete(tokens) => {
+                self.disk.grants.retain(|token, _| !tokens.contains(token));
+                Reply::Deleted
+            }
+        }
+    }
+
+    /// The awaited conversation makes a step: to the disk, or back.
+    fn go_on(&mut self) {
+        match self.awaited.take() {
+            Some(Ok(statement)) => self.awaited = Some(Err(self.execute(statement))),
+            Some(Err(reply)) => self.hear(reply),
+            None => {}
+        }
+    }
+
+    fn hear(&mut self, reply: Reply) {
+        match reply {
+            Reply::Loaded(mark, left) => self.cell.loaded(mark, &left, self.dead_since),
+            Reply::Raised { asked, mark, grant } => {
+                self.cell.raised(mark, self.now);
+                self.told = self.told.max(Some(mark.token));
+                if let Some(settle) = grant
+                    && mark.token == asked
+                {
+                    self.cell.granted(asked, settle);
+                }
+                self.take_over();
+            }
+            Reply::Deleted => self.cell = Cell::new(self.now),
+        }
+    }
+
+    /// Whoever waits leaves, or is told of a failure: the statement may be carried out or not, at
+    /// once or later. Only of a deletion that closes a cell the end is waited for.
+    fn lose(&mut self) {
+        match self.awaited.take() {
+            Some(Ok(Statement::Delete(tokens))) => {
+                if self.random.bool() {
+                    self.execute(Statement::Delete(tokens));
+                }
+                self.cell.reopen();
+            }
+            Some(Err(Reply::Deleted)) => self.cell.reopen(),
+            Some(Ok(statement)) => self.abandoned.push(statement),
+            Some(Err(_)) | None => {}
+        }
+    }
+
+    fn late(&mut self) {
+        if !self.abandoned.is_empty() {
+            let number = self.random.usize(..self.abandoned.len());
+            let statement = self.abandoned.swap_remove(number);
+            if self.random.f64() < 0.8 {
+                self.execute(statement);
+            }
+        }
+    }
+
+    fn raise_by_operator(&mut self) {
+        let token = self.some_token(2..4);
+        if self.cell.touch(self.now) && self.cell.is_loaded() {
+            let mark = Mark { token, confirmed: false };
+            self.say(Statement::Raise { mark, grant: None });
+        }
+    }
+
+    fn finish(&mut self) {
+        let now = self.now;
+        let in_flight = self.sent.iter_mut().filter(|sent| sent.state == State::InFlight);
+        let in_flight: Vec<&mut Sent> = in_flight.collect();
+        if in_flight.is_empty() {
+            return;
+        }
+        let number = self.random.usize(..in_flight.len());
+        let sent = in_flight.into_iter().nth(number).unwrap();
+        let (outcome, end) = if self.random.bool() {
+            (Outcome::Over, now)
+        } else {
+            (Outcome::InDoubt(now + sent.settle), now + sent.settle)
+        };
+        sent.state = State::EndsAt(end);
+        let token = sent.token;
+        self.cell.finish(token, outcome);
+    }
+
+    fn take_over(&mut self) {
+        let over = self.cell.take_over(self.now).to_vec();
+        if !over.is_empty() {
+            self.abandoned.push(Statement::Delete(over));
+        }
+    }
+
+    /// Only while nobody has the cell in hand.
+    fn close(&mut self) {
+        let in_flight = self.sent.iter().any(|sent| sent.state == State::InFlight);
+        if self.awaited.is_none()
+            && !in_flight
+            && let Some(tokens) = self.cell.close(self.now)
+        {
+            self.awaited = Some(Ok(Statement::Delete(tokens.to_vec())));
+        }
+    }
+
+    /// A clean shutdown, at the end of its grace, and the next start.
+    fn stop(&mut self) {
+        self.cell.cut_all();
+        while self.sent.iter().any(|sent| sent.state == State::InFlight) {
+            self.finish();
+        }
+        let keep: Vec<Token> = self.cell.unsettled(self.now).collect();
+        let run = self.run;
+        self.disk.grants.retain(|token, (_, of)| *of != run || keep.contains(token));
+        self.crash();
+    }
+
+    /// What was in flight may take effect for its settle time; what was said to the store may have
+    /// reached it or not.
+    fn crash(&mut self) {
+        let now = self.now;
+        for sent in self.sent.iter_mut().filter(|sent| sent.state == State::InFlight) {
+            sent.state = State::EndsAt(now + sent.settle);
+        }
+        if let Some(Ok(statement)) = self.awaited.take() {
+            self.abandoned.push(statement);
+        }
+        for statement in std::mem::take(&mut self.abandoned) {
+            if self.random.bool() {
+                self.execute(statement);
+            }
+        }
+        self.run += 1;
+        self.now = self.now + Duration::from_millis(self.random.u64(..20));
+        self.dead_since = self.now;
+        self.cell = Cell::new(self.now);
+    }
+
+    /// With no more mishaps, a new token gets in after the drain and the settle times.
+    fn check_alive(&mut self) {
+        let newest = self.disk.mark.map_or(1, |mark| mark.token.get() + 1);
+        for _ in 0..40 {
+            if self.ask_for(token(newest), SETTLES[1]) == Step::Admit {
+                return;
+            }
+            self.go_on();
+            self.go_on();
+            for _ in 0..self.sent.len() {
+                self.finish();
+            }
+            self.now = self.now + Duration::from_millis(10);
+        }
+        panic!("{newest} was never admitted: {:?}", self.cell);
+    }
+}
+
+#[test]
+fn whatever_goes_wrong_no_write_meets_an_older_one_or_a_higher_mark() {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| fastrand::u64(..1 << 48));
+    let mut admitted = 0;
+    for seed in seed..seed + 2000 {
+        println!("SEED={seed}");
+        let mut world = World::new(seed);
+        for _ in 0..300 {
+            world.act();
+        }
+        world.check_alive();
+        admitted += world.admitted;
+    }
+    assert!(admitted > 10_000, "too little happened: {admitted}");
+}
+
+fn open(mark: u64, now: Boottime) -> Cell {
+    let mut cell = Cell::new(now);
+    cell.loaded(Some(Mark { token: token(mark), confirmed: true }), &[], now);
+    cell
+}
+
+#[test]
+fn a_cell_that_is_being_given_up_admits_nothing_and_can_be_reopened() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: DRAIN };
+    let mut cell = open(5, now);
+    cell.granted(token(5), terms.settle);
+    assert_eq!(cell.close(now).unwrap().as_slice(), [token(5)]);
+    assert!(!cell.touch(now));
+    assert_eq!(cell.admit(token(5), &terms, now), Step::Closing);
+    assert_eq!(cell.close(now), None);
+    cell.reopen();
+    assert_eq!(cell.admit(token(5), &terms, now), Step::Load);
+}
+
+#[test]
+fn an_operators_mark_refuses_older_tokens_and_admits_nobody_by_itself() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: DRAIN };
+    let mut cell = open(5, now);
+    cell.granted(token(5), terms.settle);
+    cell.raised(Mark { token: token(9), confirmed: false }, now);
+    assert_eq!(cell.admit(token(5), &terms, now), Step::Stale(token(9)));
+    assert_eq!(cell.admit(token(9), &terms, now), Step::Confirm);
+}
+
+#[test]
+fn a_longer_settle_time_is_recorded_before_a_write_relies_on_it() {
+    let now = Clock::new().now();
+    let mut cell = open(5, now);
+    cell.granted(token(5), SETTLES[0]);
+    let longer = Terms { settle: SETTLES[1], drain: DRAIN };
+    assert_eq!(cell.admit(token(5), &longer, now), Step::Grant);
+}

@@ -1,0 +1,176 @@
+//! What is asked of the store and the coordinator about one resource, and what the cell is told.
+//!
+//! Invariant: the cell learns of a mark or a grant only after the store confirmed it, and there is
+//! one conversation at a time on a resource. Whoever leaves in the middle leaves the cell as it
+//! was: what the store did all the same only makes the fence stricter once it is read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{Demand, Fences, Refused, Slot};
+use crate::coordinator::CoordinatorError;
+use crate::fence::{Mark, Owner, Resource, Step, Token};
+use crate::store::{Raise, StoreError};
+
+/// A store or coordinator that takes longer is treated as not answering.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+impl Fences {
+    /// A slot that stays in memory for as long as the caller holds it. What is raised on one that
+    /// is being given up would stay unknown to its successor.
+    async fn open_slot(&self, resource: &Resource) -> Arc<Slot> {
+        loop {
+            let slot = self.slot(resource);
+            let changed = slot.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if slot.cell().touch(self.shared.clock.now()) {
+                return Arc::clone(&slot);
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) async fn load(&self, slot: &Slot) -> Result<(), Refused> {
+        let _turn = turn(slot).await?;
+        if slot.cell().is_loaded() {
+            return Ok(());
+        }
+        let state = answer_within(self.store.load(slot.resource.clone())).await?;
+        slot.cell().loaded(state.mark, &state.left, self.dead_since);
+        slot.changed.notify_waiters();
+        Ok(())
+    }
+
+    pub(super) async fn raise(
+        &self,
+        slot: &Slot,
+        token: Token,
+        demand: &Demand,
+    ) -> Result<(), Refused> {
+        // One conversation with store and coordinator at a time on one resource: of many writes of
+        // one new token the first asks, and the others find its answer.
+        let _turn = turn(slot).await?;
+        let before = slot.cell().mark();
+        let first = slot.cell().first_step(token, &demand.terms);
+        let owner = match first {
+            Some(Step::Grant) => None,
+            Some(Step::Confirm) if demand.held => match self.confirm(slot, token, before).await? {
+                Some(owner) => Some(owner),
+                None => return Ok(()),
+            },
+            Some(Step::Confirm) => None,
+            _ => return Ok(()),
+        };
+        let raise = Raise {
+            resource: slot.resource.clone(),
+            token,
+            confirmed: true,
+            owner,
+            grant: Some(demand.terms.settle),
+        };
+        self.record(slot, raise, before).await
+    }
+
+    /// Asks the coordinator whose token this is. `None`: a newer holder's, and the mark has been
+    /// raised to that one's token, so that the cell knows by now.
+    async fn confirm(
+        &self,
+        slot: &Slot,
+        token: Token,
+        before: Option<Mark>,
+    ) -> Result<Option<Owner>, Refused> {
+        let asked = {
+            let _timed = self.shared.metrics.coordinator.start_timer();
+            timeout(ANSWER_WITHIN, self.coordinator.holder(slot.resource.clone())).await
+        };
+        let holder =
+            asked.unwrap_or_else(|_| Err(CoordinatorError("it took longer than 10 s".into())))?;
+        match holder {
+            Some(lease) if lease.token == token => Ok(Some(lease.owner)),
+            Some(lease) if lease.token > token => {
+                let raise = Raise {
+                    resource: slot.resource.clone(),
+                    token: lease.token,
+                    confirmed: true,
+                    owner: Some(lease.owner),
+                    grant: None,
+                };
+                self.record(slot, raise, before).await?;
+                Ok(None)
+            }
+            _ => Err(Refused::NotHeld { highest: before.map(|mark| mark.token) }),
+        }
+    }
+
+    /// Makes a raise durable, and only then known: promise 1.
+    async fn record(&self, slot: &Slot, raise: Raise, before: Option<Mark>) -> Result<(), Refused> {
+        let Raise { token, grant, owner, .. } = raise.clone();
+        let mark = {
+            let _timed = self.shared.metrics.raise.start_timer();
+            answer_within(self.store.raise(raise)).await?
+        };
+        let now = self.shared.clock.now();
+        {
+            let mut cell = slot.cell();
+            cell.raised(mark, now);
+            if let Some(settle) = grant
+                && mark.token == token
+            {
+                cell.granted(token, settle);
+            }
+        }
+        self.release_over(slot);
+        slot.changed.notify_waiters();
+        if before.is_none_or(|before| before.token < mark.token) {
+            self.shared.metrics.raises.inc();
+            tracing::info!(
+                resource = %slot.resource,
+                owner = owner.as_ref().map(Owner::as_str),
+                token = %token,
+                mark = %mark.token,
+                mark_before = before.map(|mark| mark.token.get()),
+                "mark raised"
+            );
+        }
+        Ok(())
+    }
+
+    /// Raises a mark by an operator's word. It admits nobody: the token still has to be confirmed.
+    ///
+    /// # Errors
+    /// The store did not confirm.
+    pub async fn raise_by_operator(
+        &self,
+        resource: &Resource,
+        token: Token,
+    ) -> Result<Mark, Refused> {
+        let slot = self.open_slot(resource).await;
+        self.load(&slot).await?;
+        let _turn = turn(&slot).await?;
+        let before = slot.cell().mark();
+        let raise =
+            Raise { resource: resource.clone(), token, confirmed: false, owner: None, grant: None };
+        self.record(&slot, raise, before).await?;
+        let mark = slot.cell().mark();
+        Ok(mark.unwrap_or(Mark { token, confirmed: false }))
+    }
+}
+
+/// Waits for the others that ask about the same resource. Each of them may take its whole time
+/// while the store is stuck, and nobody is to wait for the sum of it.
+async fn turn(slot: &Slot) -> Result<tokio::sync::MutexGuard<'_, ()>, StoreError> {
+    timeout(ANSWER_WITHIN, slot.turn.lock())
+        .await
+        .map_err(|_| StoreError("others have been waiting for its answer for 10 s".into()))
+}
+
+pub(super) async fn answer_within<T>(
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout(ANSWER_WITHIN, answer)
+        .await
+        .unwrap_or_else(|_| Err(StoreError("it took longer than 10 s".into())))
+}
