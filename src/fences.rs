@@ -14,7 +14,7 @@ mod permit;
 mod slot;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -65,6 +65,9 @@ pub enum Refused {
     /// Too many writes wait on the resource.
     #[error("too many writes wait on this resource")]
     Overloaded,
+    /// The gateway is at the end of its shutdown.
+    #[error("the gateway is shutting down; send the write again")]
+    ShuttingDown,
     /// The coordinator did not answer.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
@@ -91,6 +94,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: FenceMetrics,
     /// Times that writes in flight were cut, so that those who forward know when to look.
     cuts: AtomicU64,
+    /// No write that has to wait is admitted any more.
+    is_closed: AtomicBool,
     over: mpsc::Sender<(Resource, Token)>,
 }
 
@@ -119,7 +124,14 @@ impl Fences {
             slots: DashMap::new(),
             store,
             coordinator,
-            shared: Arc::new(Shared { clock, doubts, metrics, cuts: AtomicU64::new(0), over }),
+            shared: Arc::new(Shared {
+                clock,
+                doubts,
+                metrics,
+                cuts: AtomicU64::new(0),
+                is_closed: AtomicBool::new(false),
+                over,
+            }),
             dead_since: clock.now(),
             bounds,
         });
@@ -172,6 +184,9 @@ impl Fences {
             tokio::pin!(changed);
             // Enabled before the cell is asked, else a change between the two would be missed.
             changed.as_mut().enable();
+            if self.shared.is_closed.load(Ordering::Acquire) {
+                return Err(Refused::ShuttingDown);
+            }
             let step = self.step(&slot, token, &demand.terms);
             match step {
                 Step::Admit => {

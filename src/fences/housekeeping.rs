@@ -1,5 +1,6 @@
 //! What keeps memory and the grant table small, and what a clean shutdown leaves behind.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -150,10 +151,13 @@ impl Fences {
         (self.slots.len(), in_flight, grants)
     }
 
-    /// Cuts every write that is still in flight, at the end of the grace of a shutdown.
+    /// Cuts every write that is still in flight and refuses those that wait, at the end of the grace of a
+    /// shutdown.
     pub fn cut_all(&self) {
+        self.shared.is_closed.store(true, Ordering::Release);
         for slot in &self.slots {
             slot.cell().cut_all();
+            slot.changed.notify_waiters();
         }
         self.shared.cut();
     }

@@ -18,7 +18,14 @@ async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
         slots: DashMap::new(),
         store: Arc::new(SqliteFences::new(&database, clock, &tasks)),
         coordinator: Arc::new(coordinator),
-        shared: Arc::new(Shared { clock, doubts, metrics, cuts: AtomicU64::new(0), over }),
+        shared: Arc::new(Shared {
+            clock,
+            doubts,
+            metrics,
+            cuts: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            over,
+        }),
         dead_since: clock.now(),
         bounds: Bounds { waiters: 10, cells: 10, idle: Duration::ZERO },
     })

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Uri};
 
-use super::head::DESTINATION;
 use super::refusal::Refusal;
 use super::route::{Route, RouteTable};
 use super::target;
@@ -23,7 +22,7 @@ pub(super) fn check(
     resource: &str,
     is_fenced: impl Fn(&Route) -> bool,
 ) -> Result<(), Refusal> {
-    let mut fields = headers.get_all(DESTINATION).iter();
+    let mut fields = headers.get_all("destination").iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
         return Err(unresolvable("the Destination field is repeated"));
     };

@@ -3,50 +3,14 @@
 //! One pass over the fields, so that the usual request pays once. Fields that end at this hop are
 //! removed before the request goes on; `Connection` may name further ones, but never the token.
 
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use smallvec::SmallVec;
 
 use super::refusal::Refusal;
 use super::route::is_read;
 use super::token_header::{FENCING_TOKEN, X_FENCING_TOKEN};
 use crate::trace::TraceId;
-
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
-/// Where a COPY or MOVE writes to (RFC 4918 §10.3).
-pub(super) const DESTINATION: HeaderName = HeaderName::from_static("destination");
-
-/// Fields with which servers and frameworks let a request claim another method than its own.
-const OVERRIDES: [HeaderName; 4] = [
-    HeaderName::from_static("x-http-method-override"),
-    HeaderName::from_static("x-http-method"),
-    HeaderName::from_static("x-method-override"),
-    HeaderName::from_static("x-original-method"),
-];
-
-/// Fields with which some servers let a request claim another target than its own.
-const OTHER_TARGETS: [HeaderName; 2] =
-    [HeaderName::from_static("x-original-url"), HeaderName::from_static("x-rewrite-url")];
-
-/// Ends at this hop, both ways (RFC 9110 §7.6.1).
-const HOP_BY_HOP: [HeaderName; 8] = [
-    CONNECTION,
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    PROXY_AUTHORIZATION,
-];
-
-/// Fields that have a meaning, but not here.
-const JUDGED_ELSEWHERE: [HeaderName; 3] = [CONTENT_LENGTH, FENCING_TOKEN, X_FENCING_TOKEN];
 
 /// What a field means for the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,19 +18,27 @@ enum Meaning {
     /// Nothing: it goes on as it came.
     None,
     Host,
+    /// Where a COPY or MOVE writes to (RFC 4918 §10.3).
     Destination,
     /// Says where the body ends. hyper reads it, and reads Content-Length only without it.
     TransferEncoding,
-    /// Ends at this hop.
+    /// Ends at this hop, both ways (RFC 9110 §7.6.1).
     HopByHop,
+    /// Asks this hop whether to send the body.
+    Expect,
+    /// Lets a request claim another method than its own, with some servers and frameworks.
     Override,
+    /// Lets a request claim another target than its own, with some servers.
     OtherTarget,
+    /// It is judged elsewhere.
+    Elsewhere,
 }
 
 /// What the fields say.
 #[derive(Debug, Default)]
 pub(super) struct Signs {
-    hop_by_hop: bool,
+    /// A field ends at this hop.
+    ends_here: bool,
     /// The request names a second resource.
     pub(super) has_destination: bool,
     /// The request claims to be a method that is not its own.
@@ -91,10 +63,10 @@ pub(super) fn read(
     let (mut hosts, mut transfer_encodings) = (0, 0);
     for (name, value) in headers {
         match meaning(name)? {
-            Meaning::None => {}
+            Meaning::None | Meaning::Elsewhere => {}
             Meaning::Host => hosts += 1,
             Meaning::Destination => signs.has_destination = true,
-            Meaning::HopByHop => signs.hop_by_hop = true,
+            Meaning::HopByHop | Meaning::Expect => signs.ends_here = true,
             Meaning::Override => signs.disguise(value),
             Meaning::OtherTarget => {
                 return Err(Refusal::Unresolvable(format!(
@@ -102,7 +74,7 @@ pub(super) fn read(
                 )));
             }
             Meaning::TransferEncoding => {
-                signs.hop_by_hop = true;
+                signs.ends_here = true;
                 transfer_encodings += 1;
                 // A further coding would be lost on the way, and its bytes taken for the content.
                 if !value.as_bytes().eq_ignore_ascii_case(b"chunked") || transfer_encodings > 1 {
@@ -123,34 +95,36 @@ pub(super) fn read(
 /// The name is another spelling of one that has a meaning: many servers hand `A_B` and `A-B` to
 /// the application under one name.
 fn meaning(name: &HeaderName) -> Result<Meaning, Refusal> {
-    if !name.as_str().contains('_') {
+    let name = name.as_str();
+    if !name.contains('_') {
         return Ok(meaning_of(name));
     }
-    let Ok(twin) = HeaderName::from_bytes(name.as_str().replace('_', "-").as_bytes()) else {
-        return Ok(Meaning::None);
-    };
-    match meaning_of(&twin) {
-        Meaning::Override => Ok(Meaning::Override),
-        Meaning::None if !JUDGED_ELSEWHERE.contains(&twin) => Ok(Meaning::None),
+    match meaning_of(&name.replace('_', "-")) {
+        harmless @ (Meaning::None | Meaning::Override) => Ok(harmless),
         _ => Err(Refusal::InvalidRequest("write - instead of _ in the names of standard fields")),
     }
 }
 
-fn meaning_of(name: &HeaderName) -> Meaning {
-    if *name == HOST {
-        Meaning::Host
-    } else if *name == TRANSFER_ENCODING {
-        Meaning::TransferEncoding
-    } else if HOP_BY_HOP.contains(name) || *name == EXPECT {
-        Meaning::HopByHop
-    } else if OVERRIDES.contains(name) {
-        Meaning::Override
-    } else if OTHER_TARGETS.contains(name) {
-        Meaning::OtherTarget
-    } else if *name == DESTINATION {
-        Meaning::Destination
-    } else {
-        Meaning::None
+/// Names are in lower case.
+fn meaning_of(name: &str) -> Meaning {
+    match name {
+        "host" => Meaning::Host,
+        "destination" => Meaning::Destination,
+        "transfer-encoding" => Meaning::TransferEncoding,
+        "connection"
+        | "keep-alive"
+        | "proxy-connection"
+        | "te"
+        | "trailer"
+        | "upgrade"
+        | "proxy-authorization" => Meaning::HopByHop,
+        "expect" => Meaning::Expect,
+        "x-http-method-override" | "x-http-method" | "x-method-override" | "x-original-method" => {
+            Meaning::Override
+        }
+        "x-original-url" | "x-rewrite-url" => Meaning::OtherTarget,
+        "content-length" | "fencing-token" | "x-fencing-token" => Meaning::Elsewhere,
+        _ => Meaning::None,
     }
 }
 
@@ -170,38 +144,40 @@ impl Signs {
 
     /// Removes what ends at this hop.
     pub(super) fn strip(&self, headers: &mut HeaderMap) {
-        if self.hop_by_hop {
-            // The body is here already, so nobody has to be asked to continue.
-            headers.remove(EXPECT);
-            strip_hop_by_hop(headers);
+        if self.ends_here {
+            strip(headers);
         }
     }
 }
 
-/// Removes what ends at this hop from an answer's or a request's fields.
-pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = connection_options(headers)
-        .filter_map(|option| HeaderName::from_bytes(option.as_bytes()).ok())
-        .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
-}
-
-/// Removes what ends at this hop from an upstream's answer, if there is anything.
+/// Removes what ends at this hop from an upstream's answer.
 pub(super) fn strip_answer(headers: &mut HeaderMap) {
     if headers.contains_key(TRANSFER_ENCODING) {
         // It was not what the body's end was found by (RFC 9112 §6.3), and must not become it.
         headers.remove(CONTENT_LENGTH);
     }
-    if headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
-        strip_hop_by_hop(headers);
+    strip(headers);
+}
+
+fn strip(headers: &mut HeaderMap) {
+    let ends_here = |name: &HeaderName| {
+        // The body is here already, so nobody has to be asked to continue.
+        use Meaning::{Expect, HopByHop, TransferEncoding};
+        matches!(meaning_of(name.as_str()), HopByHop | TransferEncoding | Expect)
+    };
+    let named = connection_options(headers)
+        .filter(|option| !["close", "keep-alive"].contains(option))
+        .filter_map(|option| HeaderName::from_bytes(option.as_bytes()).ok());
+    let ending: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| ends_here(name)).cloned().chain(named).collect();
+    for name in &ending {
+        headers.remove(name);
     }
 }
 
 /// The trace that the request belongs to, if it says so.
 pub(super) fn trace_id(headers: &HeaderMap) -> Option<TraceId> {
-    headers.get(TRACEPARENT).and_then(|field| TraceId::of_traceparent(field.as_bytes()))
+    headers.get("traceparent").and_then(|field| TraceId::of_traceparent(field.as_bytes()))
 }
 
 /// An absolute target whose host is not the request's own has two readings (RFC 9112 §3.2.2).

@@ -54,7 +54,7 @@ impl Refusal {
             Refusal::Admission(Refused::Stale { .. }) => Code::StaleFencingToken,
             Refusal::Admission(Refused::NotHeld { .. }) => Code::FencingTokenNotHeld,
             Refusal::Admission(Refused::Draining) => Code::FenceDraining,
-            Refusal::Admission(Refused::Overloaded) => Code::Overloaded,
+            Refusal::Admission(Refused::Overloaded | Refused::ShuttingDown) => Code::Overloaded,
             Refusal::Admission(Refused::Coordinator(_)) => Code::CoordinatorUnavailable,
             Refusal::Admission(Refused::Store(_)) => Code::FenceStoreUnavailable,
             Refusal::BodyTooLarge { .. } => Code::BodyTooLarge,

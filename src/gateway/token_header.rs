@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::refusal::Refusal;
 use crate::fence::Token;
 
-pub(super) const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
-pub(super) const X_FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
+pub(super) static FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
+pub(super) static X_FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
 
 /// The token, if the request carries one.
 ///

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
@@ -114,11 +114,6 @@ impl Gateway {
             .spawn()
             .expect("the binary was built");
         self.child = Some(child);
-    }
-
-    /// The directory of its store.
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     /// Its store, to be opened while it does not run.
