@@ -30,7 +30,7 @@ fn an_upstream_that_refuses_connections_has_seen_nothing() {
     // Nothing is in doubt, so a newer token does not wait.
     let started = Instant::now();
     assert_eq!(gateway.put("/x", 2, "b").code(), "upstream_unreachable");
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(2));
 }
 
 #[test]
