@@ -4,6 +4,8 @@
 #![allow(clippy::panic, reason = "that is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
+mod fight;
 mod handover;
 mod run;
+mod run_gateway;
 mod support;

@@ -4,6 +4,7 @@
 pub mod downstream;
 pub mod gateway;
 pub mod http;
+pub mod nginx;
 
 use std::time::{Duration, Instant};
 
