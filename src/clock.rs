@@ -85,6 +85,12 @@ impl Boottime {
         Boottime(seconds * 1_000_000_000 + nanos)
     }
 
+    /// Nanoseconds since the machine started.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
     /// The time from `earlier` to this moment; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Boottime) -> Duration {

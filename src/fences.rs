@@ -13,7 +13,7 @@ mod permit;
 mod slot;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -91,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) doubts: Doubts,
     pub(crate) metrics: FenceMetrics,
+    /// Times that writes in flight were cut, so that those who forward know when to look.
+    cuts: AtomicU64,
     over: mpsc::Sender<(Resource, Token)>,
 }
 
@@ -112,7 +114,7 @@ impl Fences {
             slots: DashMap::new(),
             store,
             coordinator,
-            shared: Arc::new(Shared { clock, doubts, metrics, over }),
+            shared: Arc::new(Shared { clock, doubts, metrics, cuts: AtomicU64::new(0), over }),
             dead_since: clock.now(),
             bounds,
         });
@@ -127,9 +129,10 @@ impl Fences {
         resource: &str,
         token: Token,
         terms: &Terms,
+        now: Boottime,
     ) -> Option<Result<Permit, Refused>> {
         let slot = self.slots.get(resource)?;
-        let step = slot.cell().admit(token, terms, self.shared.clock.now());
+        let step = slot.cell().admit(token, terms, now);
         match step {
             Step::Admit => Some(Ok(Permit::new(Arc::clone(&slot), token, terms.settle))),
             Step::Stale(highest) => Some(Err(Refused::Stale { highest })),
@@ -169,7 +172,7 @@ impl Fences {
                 Step::Closing => changed.await,
                 Step::Drain { again_at, cut } => {
                     if cut {
-                        slot.cut.notify_waiters();
+                        self.shared.cuts.fetch_add(1, Ordering::Release);
                     }
                     draining.get_or_insert_with(|| self.shared.metrics.drain.start_timer());
                     self.wait_for_drain(&slot, changed, again_at, give_up_at).await?;
@@ -357,6 +360,12 @@ impl Fences {
     #[must_use]
     pub fn in_flight(&self, resource: &Resource) -> u32 {
         self.slots.get(resource).map_or(0, |slot| slot.cell().in_flight())
+    }
+
+    /// How often writes in flight were cut: whoever forwards one looks at its permit when this changes.
+    #[must_use]
+    pub fn cuts(&self) -> u64 {
+        self.shared.cuts.load(Ordering::Acquire)
     }
 
     /// Writes whose outcome is unknown.

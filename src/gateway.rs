@@ -10,14 +10,19 @@
 
 mod body;
 mod connection;
+mod destination;
 mod forward;
 mod head;
+mod last_words;
 mod listener;
 mod refusal;
 mod route;
 mod service;
 mod target;
 mod token_header;
+mod upload;
 mod upstream;
+mod vigil;
+mod watch;
 
 pub use listener::{Acceptor, Connections, Gateway, GatewayParts};

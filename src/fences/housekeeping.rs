@@ -1,5 +1,6 @@
 //! What keeps memory and the grant table small, and what a clean shutdown leaves behind.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -154,8 +155,8 @@ impl Fences {
     pub fn cut_all(&self) {
         for slot in &self.slots {
             slot.cell().cut_all();
-            slot.cut.notify_waiters();
         }
+        self.shared.cuts.fetch_add(1, Ordering::Release);
     }
 
     /// Gives all grants back but those whose writes may still take effect: for these the next

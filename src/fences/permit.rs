@@ -42,17 +42,11 @@ impl Permit {
         self.end_in_doubt(write);
     }
 
-    /// Resolves when the write has to stop, because a newer one has waited long enough.
-    pub async fn cut(&self) {
-        loop {
-            let told = self.slot.cut.notified();
-            tokio::pin!(told);
-            told.as_mut().enable();
-            if self.slot.cell().is_cut(self.token) {
-                return;
-            }
-            told.await;
-        }
+    /// Whether the write has to stop, because a newer one has waited long enough. Worth asking when
+    /// [`Fences::cuts`](super::Fences::cuts) has changed.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.slot.cell().is_cut(self.token)
     }
 
     fn end_in_doubt(&mut self, write: Write) {

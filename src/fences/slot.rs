@@ -14,8 +14,6 @@ pub(crate) struct Slot {
     cell: Mutex<Cell>,
     /// Something happened that a waiting write may depend on.
     pub(crate) changed: Notify,
-    /// Writes in flight have to look whether they are cut.
-    pub(crate) cut: Notify,
     /// Held while the store or the coordinator is asked about this resource.
     pub(crate) turn: tokio::sync::Mutex<()>,
     pub(crate) waiters: AtomicU32,
@@ -28,7 +26,6 @@ impl Slot {
             resource,
             cell: Mutex::new(Cell::new(shared.clock.now())),
             changed: Notify::new(),
-            cut: Notify::new(),
             turn: tokio::sync::Mutex::new(()),
             waiters: AtomicU32::new(0),
             shared,

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, Sleep, timeout};
+use tokio::time::{Instant, Sleep};
 
-use super::connection::Watch;
 use super::refusal::Refusal;
+use super::upload::Upload;
 use super::upstream::Connection;
+use super::vigil::within;
+use super::watch::Watch;
+use crate::clock::{Boottime, Clock};
 
 /// What bounds a request's body.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +26,10 @@ pub(super) struct BodyLimits {
     pub(super) buffer_bytes: usize,
     /// Larger ones are refused.
     pub(super) body_bytes: u64,
-    /// For all of a buffered body, and for each pause of a streamed one.
-    pub(super) timeout: Duration,
+    /// When a buffered body has to be there.
+    pub(super) until: Boottime,
+    /// How long a streamed one may pause.
+    pub(super) pause: Duration,
 }
 
 /// A request's body.
@@ -38,11 +42,13 @@ pub(super) enum RequestBody {
 
 pub(super) struct Streamed {
     read: VecDeque<Bytes>,
-    rest: Incoming,
+    rest: Upload,
     bytes_left: u64,
     limit_bytes: u64,
     pause: Duration,
+    /// Runs only while the client is waited for: an upstream that is slow to read is no pause.
     paused: Pin<Box<Sleep>>,
+    is_waiting: bool,
     /// Told when the last byte went to the upstream's connection; dropped if that never happens.
     sent: Option<oneshot::Sender<()>>,
 }
@@ -59,7 +65,12 @@ pub(super) enum BodyError {
 }
 
 /// Reads the body up to the buffer's size. A client that is slow here holds no permit.
-pub(super) async fn read(body: Incoming, limits: BodyLimits) -> Result<RequestBody, Refusal> {
+pub(super) async fn read(
+    body: Upload,
+    limits: BodyLimits,
+    watch: &Watch,
+    clock: Clock,
+) -> Result<RequestBody, Refusal> {
     if body.is_end_stream() {
         return Ok(RequestBody::Whole(None));
     }
@@ -71,13 +82,14 @@ pub(super) async fn read(body: Incoming, limits: BodyLimits) -> Result<RequestBo
     if announced > limits.buffer_bytes as u64 {
         return Ok(RequestBody::Stream(Box::new(Streamed::new(VecDeque::new(), body, limits))));
     }
-    timeout(limits.timeout, collect(body, limits, too_large))
+    watch.until(limits.until);
+    within(watch, clock, None, collect(body, limits, too_large))
         .await
         .unwrap_or(Err(Refusal::RequestTimeout))
 }
 
 async fn collect(
-    mut body: Incoming,
+    mut body: Upload,
     limits: BodyLimits,
     too_large: Refusal,
 ) -> Result<RequestBody, Refusal> {
@@ -120,14 +132,15 @@ impl RequestBody {
 }
 
 impl Streamed {
-    fn new(read: VecDeque<Bytes>, rest: Incoming, limits: BodyLimits) -> Streamed {
+    fn new(read: VecDeque<Bytes>, rest: Upload, limits: BodyLimits) -> Streamed {
         Streamed {
             read,
             rest,
             bytes_left: limits.body_bytes,
             limit_bytes: limits.body_bytes,
-            pause: limits.timeout,
-            paused: Box::pin(tokio::time::sleep(limits.timeout)),
+            pause: limits.pause,
+            paused: Box::pin(tokio::time::sleep(limits.pause)),
+            is_waiting: false,
             sent: None,
         }
     }
@@ -137,22 +150,23 @@ impl Streamed {
             return Poll::Ready(Some(Ok(data)));
         }
         loop {
-            match Pin::new(&mut self.rest).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
+            let Poll::Ready(frame) = self.rest.poll_frame(cx) else {
+                if !std::mem::replace(&mut self.is_waiting, true) {
                     let deadline = Instant::now() + self.pause;
                     self.paused.as_mut().reset(deadline);
+                }
+                ready!(self.paused.as_mut().poll(cx));
+                return Poll::Ready(Some(Err(BodyError::Paused)));
+            };
+            self.is_waiting = false;
+            match frame.transpose() {
+                Ok(None) => return Poll::Ready(None),
+                Ok(Some(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         return Poll::Ready(Some(Ok(data)));
                     }
                 }
-                Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Some(Err(BodyError::Broken(error))));
-                }
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => {
-                    ready!(self.paused.as_mut().poll(cx));
-                    return Poll::Ready(Some(Err(BodyError::Paused)));
-                }
+                Err(error) => return Poll::Ready(Some(Err(BodyError::Broken(error)))),
             }
         }
     }

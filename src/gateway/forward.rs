@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -19,9 +18,14 @@ use super::body::{BodyError, RequestBody, ResponseBody};
 use super::refusal::Refusal;
 use super::route::Route;
 use super::upstream::{Connection, Upstream};
+use super::vigil::{Stop, within};
+use super::watch::Watch;
+use crate::clock::{Boottime, Clock};
 use crate::fences::{Permit, Write};
 use crate::trace::TraceId;
 
+/// How often a write whose connection is gone, or answered, looks whether it has to stop.
+const LOOKS: Duration = Duration::from_millis(100);
 /// Connections that may turn out dead before one is opened anew.
 const STALE_CONNECTIONS: usize = 8;
 
@@ -48,10 +52,12 @@ impl Origin {
 pub(super) async fn pass(
     upstream: &Arc<Upstream>,
     request: Request<RequestBody>,
-    timeout: Duration,
+    watch: &Watch,
+    clock: Clock,
+    now: Boottime,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let sent = AtomicBool::new(false);
-    match tokio::time::timeout(timeout, send(upstream, request, &sent)).await {
+    match within(watch, clock, None, send(upstream, request, now, &sent)).await {
         Ok(answer) => answer.map(into_response),
         Err(_) if sent.load(Ordering::Relaxed) => Err(Refusal::UpstreamTimeout),
         Err(_) => Err(Refusal::UpstreamUnreachable("it took too long".into())),
@@ -65,23 +71,24 @@ pub(super) async fn forward(
     mut request: Request<RequestBody>,
     permit: Permit,
     origin: Origin,
+    watch: Arc<Watch>,
+    clock: Clock,
+    now: Boottime,
     tasks: TaskTracker,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let upload = request.body_mut().on_sent();
     let sent = AtomicBool::new(false);
-    let failed = tokio::select! {
-        biased;
-        answer = send(&upstream, request, &sent) => match answer {
-            Ok((response, connection)) => {
-                end_of_answered(permit, upload, origin, &connection, &tasks);
-                return Ok(into_response((response, connection)));
-            }
-            Err(refusal) => refusal,
-        },
-        () = permit.cut() => {
+    let answer = within(&watch, clock, Some(&permit), send(&upstream, request, now, &sent)).await;
+    let failed = match answer {
+        Ok(Ok((response, connection))) => {
+            end_of_answered(permit, upload, origin, &connection, &tasks);
+            return Ok(into_response((response, connection)));
+        }
+        Ok(Err(refusal)) => refusal,
+        Err(Stop::Cut) => {
             Refusal::OutcomeUnknown("it was cut off, because a newer token's write waited".into())
         }
-        () = tokio::time::sleep(origin.route.timeout) => Refusal::UpstreamTimeout,
+        Err(Stop::Late) => Refusal::UpstreamTimeout,
     };
     if sent.load(Ordering::Relaxed) {
         permit.in_doubt(origin.write(reason(&failed)));
@@ -118,9 +125,11 @@ fn end_of_answered(
     }
     let close = connection.closer();
     tasks.spawn(async move {
-        let is_whole = tokio::select! {
-            told = upload => told.is_ok(),
-            () = permit.cut() => false,
+        let is_whole = loop {
+            tokio::select! {
+                told = &mut upload => break told.is_ok(),
+                () = tokio::time::sleep(LOOKS) => if permit.is_cut() { break false },
+            }
         };
         if is_whole {
             permit.over();
@@ -135,10 +144,11 @@ fn end_of_answered(
 async fn send(
     upstream: &Arc<Upstream>,
     mut request: Request<RequestBody>,
+    now: Boottime,
     sent: &AtomicBool,
 ) -> Result<(Response<Incoming>, Connection), Refusal> {
     for attempt in 0.. {
-        let pooled = if attempt < STALE_CONNECTIONS { upstream.pooled() } else { None };
+        let pooled = if attempt < STALE_CONNECTIONS { upstream.pooled(now) } else { None };
         let mut connection = match pooled {
             Some(connection) => connection,
             None => upstream
@@ -201,13 +211,13 @@ fn into_response(
 /// The usual write is awaited where it is and costs no task.
 pub(super) struct Detach<F: Future<Output: Send> + Send + 'static> {
     future: Option<Pin<Box<F>>>,
+    watch: Arc<Watch>,
     tasks: TaskTracker,
-    runtime: Handle,
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Detach<F> {
-    pub(super) fn new(future: F, tasks: TaskTracker, runtime: Handle) -> Detach<F> {
-        Detach { future: Some(Box::pin(future)), tasks, runtime }
+    pub(super) fn new(future: F, watch: Arc<Watch>, tasks: TaskTracker) -> Detach<F> {
+        Detach { future: Some(Box::pin(future)), watch, tasks }
     }
 }
 
@@ -226,8 +236,18 @@ impl<F: Future<Output: Send> + Send + 'static> Future for Detach<F> {
 
 impl<F: Future<Output: Send> + Send + 'static> Drop for Detach<F> {
     fn drop(&mut self) {
-        if let Some(future) = self.future.take() {
-            self.tasks.spawn_on(future, &self.runtime);
+        if let Some(mut future) = self.future.take() {
+            let watch = Arc::clone(&self.watch);
+            // The watchman looks at connections, and this one is gone.
+            let alone = async move {
+                loop {
+                    tokio::select! {
+                        _ = &mut future => return,
+                        () = tokio::time::sleep(LOOKS) => watch.call(),
+                    }
+                }
+            };
+            self.tasks.spawn_on(alone, &self.watch.runtime);
         }
     }
 }

@@ -18,6 +18,9 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
+/// Where a COPY or MOVE writes to (RFC 4918 §10.3).
+pub(super) const DESTINATION: HeaderName = HeaderName::from_static("destination");
+
 /// Fields with which servers and frameworks let a request claim another method than its own.
 const OVERRIDES: [HeaderName; 4] = [
     HeaderName::from_static("x-http-method-override"),
@@ -42,10 +45,29 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     PROXY_AUTHORIZATION,
 ];
 
+/// What a field means for the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// Nothing: it goes on as it came.
+    None,
+    Host,
+    Destination,
+    /// Says where the body ends. hyper reads it, and reads Content-Length only without it.
+    TransferEncoding,
+    /// Ends at this hop.
+    HopByHop,
+    Override,
+    OtherTarget,
+    /// Judged elsewhere.
+    Other,
+}
+
 /// What the fields say.
 #[derive(Debug, Default)]
 pub(super) struct Signs {
     hop_by_hop: bool,
+    /// The request names a second resource.
+    pub(super) has_destination: bool,
     /// The request claims to be a method that is not its own.
     pub(super) disguised: Option<Method>,
     pub(super) disguised_badly: bool,
@@ -65,25 +87,69 @@ pub(super) fn read(
         return Err(Refusal::MethodNotAllowed);
     }
     let mut signs = Signs::default();
-    let mut hosts = 0;
+    let (mut hosts, mut transfer_encodings) = (0, 0);
     for (name, value) in headers {
-        if *name == HOST {
-            hosts += 1;
-        } else if HOP_BY_HOP.contains(name) || *name == EXPECT {
-            signs.hop_by_hop = true;
-        } else if OVERRIDES.contains(name) {
-            signs.disguise(value);
-        } else if OTHER_TARGETS.contains(name) {
-            return Err(Refusal::Unresolvable(format!("the field {name} names another target")));
+        match meaning(name)? {
+            Meaning::None | Meaning::Other => {}
+            Meaning::Host => hosts += 1,
+            Meaning::Destination => signs.has_destination = true,
+            Meaning::HopByHop => signs.hop_by_hop = true,
+            Meaning::Override => signs.disguise(value),
+            Meaning::OtherTarget => {
+                return Err(Refusal::Unresolvable(format!(
+                    "the field {name} names another target"
+                )));
+            }
+            Meaning::TransferEncoding => {
+                signs.hop_by_hop = true;
+                transfer_encodings += 1;
+                // A further coding would be lost on the way, and its bytes taken for the content.
+                if !value.as_bytes().eq_ignore_ascii_case(b"chunked") || transfer_encodings > 1 {
+                    return Err(Refusal::InvalidRequest("the only Transfer-Encoding is chunked"));
+                }
+            }
         }
     }
     if hosts > 1 || (hosts == 0 && version >= Version::HTTP_11) {
         return Err(Refusal::InvalidRequest("send exactly one Host field"));
     }
     check_absolute_form(uri, headers)?;
-    check_content_length(headers)?;
     check_connection(headers)?;
     Ok(signs)
+}
+
+/// # Errors
+/// The name is another spelling of one that has a meaning: many servers hand `A_B` and `A-B` to
+/// the application under one name.
+fn meaning(name: &HeaderName) -> Result<Meaning, Refusal> {
+    if !name.as_str().contains('_') {
+        return Ok(meaning_of(name));
+    }
+    let twin = HeaderName::from_bytes(name.as_str().replace('_', "-").as_bytes());
+    match twin.map_or(Meaning::None, |twin| meaning_of(&twin)) {
+        harmless @ (Meaning::None | Meaning::Override) => Ok(harmless),
+        _ => Err(Refusal::InvalidRequest("write - instead of _ in the names of standard fields")),
+    }
+}
+
+fn meaning_of(name: &HeaderName) -> Meaning {
+    if *name == HOST {
+        Meaning::Host
+    } else if *name == TRANSFER_ENCODING {
+        Meaning::TransferEncoding
+    } else if HOP_BY_HOP.contains(name) || *name == EXPECT {
+        Meaning::HopByHop
+    } else if OVERRIDES.contains(name) {
+        Meaning::Override
+    } else if OTHER_TARGETS.contains(name) {
+        Meaning::OtherTarget
+    } else if *name == DESTINATION {
+        Meaning::Destination
+    } else if [CONTENT_LENGTH, FENCING_TOKEN, X_FENCING_TOKEN].contains(name) {
+        Meaning::Other
+    } else {
+        Meaning::None
+    }
 }
 
 impl Signs {
@@ -138,13 +204,6 @@ fn check_absolute_form(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
     if host.is_some_and(|host| !host.eq_ignore_ascii_case(authority.as_str().as_bytes())) {
         return Err(Refusal::Unresolvable("the target's host and the Host field differ".into()));
-    }
-    Ok(())
-}
-
-fn check_content_length(headers: &HeaderMap) -> Result<(), Refusal> {
-    if headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
-        return Err(Refusal::InvalidRequest("send exactly one Content-Length field"));
     }
     Ok(())
 }

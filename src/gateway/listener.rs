@@ -20,6 +20,7 @@ use super::connection::{self, HeadLimits};
 use super::route::RouteTable;
 use super::service::Worker;
 use super::upstream::Upstream;
+use super::vigil::Vigils;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fences::Fences;
@@ -127,14 +128,15 @@ impl Gateway {
             tasks: TaskTracker::new(),
             runtime: runtime.handle().clone(),
         });
-        let head = HeadLimits {
-            bytes: limits.head_bytes,
-            fields: limits.head_fields,
-            timeout: limits.head_timeout,
-        };
-        let (closing, abort) = (self.closing.clone(), self.abort.clone());
+        let head = HeadLimits { bytes: limits.head_bytes, fields: limits.head_fields };
+        let vigils = Vigils::new(
+            period(&parts.config),
+            limits.head_timeout,
+            self.closing.clone(),
+            self.abort.clone(),
+        );
         std::thread::Builder::new().name(format!("proxy-{number}")).spawn(move || {
-            runtime.block_on(work(worker, head, dealt, closing, abort));
+            runtime.block_on(work(worker, head, dealt, &Arc::new(vigils)));
             drop(runtime);
             drop(alive);
         })?;
@@ -199,22 +201,40 @@ impl Connections {
     }
 }
 
+/// How often connections are looked at: often enough that the shortest limit is met within an eighth.
+fn period(config: &Config) -> Duration {
+    let timeouts = config.upstreams.iter().map(|upstream| upstream.timeout);
+    let drains = config.routes.iter().map(|route| route.drain);
+    let shortest = timeouts
+        .chain(drains)
+        .chain([config.limits.head_timeout, config.limits.body_timeout])
+        .min()
+        .unwrap_or_default();
+    (shortest / 8).clamp(Duration::from_millis(25), Duration::from_millis(500))
+}
+
 async fn work(
     worker: Arc<Worker>,
     head: HeadLimits,
     mut dealt: mpsc::Receiver<Dealt>,
-    closing: CancellationToken,
-    abort: CancellationToken,
+    vigils: &Arc<Vigils>,
 ) {
     let tasks = worker.tasks.clone();
-    while let Some((stream, place)) = dealt.recv().await {
-        let Ok(stream) = TcpStream::from_std(stream) else { continue };
-        let (worker, closing, abort) = (Arc::clone(&worker), closing.clone(), abort.clone());
-        tasks.spawn(async move {
-            connection::serve(stream, worker, head, closing, abort).await;
-            drop(place);
-        });
+    let serving = async {
+        while let Some((stream, place)) = dealt.recv().await {
+            let Ok(stream) = TcpStream::from_std(stream) else { continue };
+            let (worker, vigils) = (Arc::clone(&worker), Arc::clone(vigils));
+            tasks.spawn(async move {
+                connection::serve(stream, worker, head, &vigils).await;
+                drop(place);
+            });
+        }
+        tasks.close();
+        tasks.wait().await;
+    };
+    tokio::select! {
+        () = serving => {}
+        () = vigils.watch(worker.clock, &worker.fences) => {}
+        () = vigils.heed_the_end() => {}
     }
-    tasks.close();
-    tasks.wait().await;
 }

@@ -12,14 +12,15 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::body::{self, BodyLimits, RequestBody, ResponseBody};
-use super::connection::Watch;
 use super::forward::{self, Detach, Origin};
 use super::head::{self, Signs};
 use super::refusal::Refusal;
 use super::route::{Route, RouteTable, is_read};
+use super::upload::Upload;
 use super::upstream::Upstream;
-use super::{target, token_header};
-use crate::clock::Clock;
+use super::watch::Watch;
+use super::{destination, target, token_header};
+use crate::clock::{Boottime, Clock};
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
 use crate::trace::{TraceId, TraceIds};
@@ -42,6 +43,14 @@ struct Claim<'a> {
     token: Token,
 }
 
+/// A request that is ready to be forwarded.
+struct Outgoing<'a> {
+    parts: Parts,
+    body: RequestBody,
+    watch: &'a Arc<Watch>,
+    now: Boottime,
+}
+
 /// What a refusal is told with.
 struct Context<'a> {
     route: Option<&'a Arc<Route>>,
@@ -59,13 +68,18 @@ impl Worker {
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         watch.serving();
-        let answer = self.answer(request).await;
+        let answer = self.answer(&watch, request).await;
         Ok(answer.map(|body| body.watched_by(watch)))
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+    async fn answer(
+        &self,
+        watch: &Arc<Watch>,
+        request: Request<Incoming>,
+    ) -> Response<ResponseBody> {
         let started = self.clock.now();
         let (mut parts, body) = request.into_parts();
+        let body = Upload::new(body, watch, parts.headers.contains_key(http::header::EXPECT));
         let trace_id = head::trace_id(&parts.headers).unwrap_or_else(|| self.traces.next());
         let method = parts.method.clone();
         let uri = parts.uri.clone();
@@ -81,30 +95,26 @@ impl Worker {
         context.route = Some(route);
         let is_write = !is_read(&method) || signs.may_write();
         if is_write { &route.metrics.writes } else { &route.metrics.reads }.inc();
-        let is_fenced = route.fences(&method) || (signs.may_write() && route.fences_something());
-        let claim = if is_fenced {
-            context.resource = Some(&resource);
-            match claim(&parts.headers, &resource) {
-                Ok(claim) => {
-                    context.token = Some(claim.token);
-                    Some(claim)
-                }
-                Err(refusal) if route.observe => {
-                    self.count(&refusal, &context);
-                    None
-                }
-                Err(refusal) => return self.refuse(&refusal, &context),
+        context.resource = Some(&resource);
+        let claim = match self.claim(route, &resource, &parts, &signs) {
+            Ok(claim) => claim,
+            Err(refusal) if route.observe => {
+                self.count(&refusal, &context);
+                None
             }
-        } else {
-            None
+            Err(refusal) => return self.refuse(&refusal, &context),
         };
+        context.token = claim.as_ref().map(|claim| claim.token);
         signs.strip(&mut parts.headers);
-        let body = match body::read(body, self.body_limits(route)).await {
+        let limits = self.body_limits(route, started);
+        let body = match body::read(body, limits, watch, self.clock).await {
             Ok(body) => body,
             Err(refusal) => return self.refuse(&refusal, &context),
         };
+        watch.without_limit();
+        let mut now = self.clock.now();
         let permit = match claim {
-            Some(claim) => match self.admit(route, &claim).await {
+            Some(claim) => match self.admit(route, &claim, &mut now).await {
                 Ok(permit) => Some(permit),
                 Err(refusal) if route.observe => {
                     self.count(&refusal, &context);
@@ -114,35 +124,63 @@ impl Worker {
             },
             None => None,
         };
-        match self.forward(route, permit, parts, body, &context).await {
-            Ok(response) => {
-                route.metrics.request.observe(self.clock.now().since(started).as_secs_f64());
-                response
-            }
-            Err(refusal) => self.refuse(&refusal, &context),
-        }
+        watch.until(now + route.timeout);
+        let outgoing = Outgoing { parts, body, watch, now };
+        let answer = self.forward(route, permit, outgoing, &context).await;
+        let answered = self.clock.now();
+        route.metrics.upstream.observe(answered.since(now).as_secs_f64());
+        route.metrics.request.observe(answered.since(started).as_secs_f64());
+        answer.unwrap_or_else(|refusal| self.refuse(&refusal, &context))
     }
 
-    fn body_limits(&self, route: &Route) -> BodyLimits {
+    /// What a write has to be admitted for; `None` if the route does not fence it.
+    fn claim<'a>(
+        &self,
+        route: &Arc<Route>,
+        resource: &'a str,
+        parts: &Parts,
+        signs: &Signs,
+    ) -> Result<Option<Claim<'a>>, Refusal> {
+        let Parts { method, headers, .. } = parts;
+        if signs.has_destination && (!is_read(method) || signs.may_write()) {
+            destination::check(headers, method, &self.routes, route, resource)?;
+        }
+        if !route.fences(method) && !(signs.may_write() && route.fences_something()) {
+            return Ok(None);
+        }
+        let token = token_header::read(headers)?.ok_or(Refusal::TokenRequired)?;
+        Ok(Some(Claim { resource, token }))
+    }
+
+    fn body_limits(&self, route: &Route, started: Boottime) -> BodyLimits {
         BodyLimits {
             buffer_bytes: route.buffer_bytes,
             body_bytes: route.body_bytes,
-            timeout: self.body_timeout,
+            until: started + self.body_timeout,
+            pause: self.body_timeout,
         }
     }
 
-    async fn admit(&self, route: &Route, claim: &Claim<'_>) -> Result<Permit, Refusal> {
-        let started = self.clock.now();
+    /// Takes `now` to the moment of the decision.
+    async fn admit(
+        &self,
+        route: &Route,
+        claim: &Claim<'_>,
+        now: &mut Boottime,
+    ) -> Result<Permit, Refusal> {
+        let started = *now;
         let Claim { resource, token } = *claim;
         let demand = &route.demand;
-        let admitted = match self.fences.admit_from_memory(resource, token, &demand.terms) {
+        let known = self.fences.admit_from_memory(resource, token, &demand.terms, started);
+        let admitted = match known {
             Some(decided) => decided,
             None => match Resource::new(resource) {
                 Ok(resource) => self.fences.admit(&resource, token, demand).await,
                 Err(error) => return Err(Refusal::Unresolvable(error.to_string())),
             },
         };
-        route.metrics.admission.observe(self.clock.now().since(started).as_secs_f64());
+        *now = self.clock.now();
+        route.metrics.admission.observe(now.since(started).as_secs_f64());
         Ok(admitted?)
     }
 
@@ -150,16 +188,15 @@ impl Worker {
         &self,
         route: &Arc<Route>,
         permit: Option<Permit>,
-        mut parts: Parts,
-        body: RequestBody,
+        outgoing: Outgoing<'_>,
         context: &Context<'_>,
     ) -> Result<Response<ResponseBody>, Refusal> {
+        let Outgoing { mut parts, body, watch, now } = outgoing;
         let upstream = &self.upstreams[route.upstream];
         parts.uri = origin_form(parts.uri, &mut parts.headers, upstream);
         parts.version = http::Version::HTTP_11;
         parts.extensions.clear();
         let request = Request::from_parts(parts, body);
-        let started = self.clock.now();
         let answer = match permit {
             Some(permit) => {
                 let origin = Origin {
@@ -172,13 +209,15 @@ impl Worker {
                     request,
                     permit,
                     origin,
+                    Arc::clone(watch),
+                    self.clock,
+                    now,
                     self.tasks.clone(),
                 );
-                Detach::new(forwarded, self.tasks.clone(), self.runtime.clone()).await
+                Detach::new(forwarded, Arc::clone(watch), self.tasks.clone()).await
             }
-            None => forward::pass(upstream, request, route.timeout).await,
+            None => forward::pass(upstream, request, watch, self.clock, now).await,
         };
-        route.metrics.upstream.observe(self.clock.now().since(started).as_secs_f64());
         let mut response = answer?;
         head::strip_answer(response.headers_mut());
         Ok(response)
@@ -214,11 +253,6 @@ fn judge_head<'u>(uri: &'u Uri, parts: &Parts) -> Result<(Cow<'u, str>, Signs), 
     let path = target::normal_path(uri.path())
         .map_err(|error| Refusal::Unresolvable(error.to_string()))?;
     Ok((path, signs))
-}
-
-fn claim<'a>(headers: &HeaderMap, resource: &'a str) -> Result<Claim<'a>, Refusal> {
-    let token = token_header::read(headers)?.ok_or(Refusal::TokenRequired)?;
-    Ok(Claim { resource, token })
 }
 
 /// The target as an upstream wants it: the same path and query, without scheme and host.

@@ -36,11 +36,15 @@ pub(super) struct Upstream {
 struct Line {
     sender: SendRequest<RequestBody>,
     task: AbortHandle,
+    /// The task goes on without the line, and closes the connection when it has no more to do.
+    is_detached: bool,
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.task.abort();
+        if !self.is_detached {
+            self.task.abort();
+        }
     }
 }
 
@@ -65,8 +69,8 @@ impl Upstream {
     }
 
     /// An unused connection, if there is one that is still good.
-    pub(super) fn pooled(self: &Arc<Upstream>) -> Option<Connection> {
-        let oldest = self.clock.now() - self.idle;
+    pub(super) fn pooled(self: &Arc<Upstream>, now: Boottime) -> Option<Connection> {
+        let oldest = now - self.idle;
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         while pool.front().is_some_and(|(since, _)| *since < oldest) {
             pool.pop_front();
@@ -86,13 +90,16 @@ impl Upstream {
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
         stream.set_nodelay(true)?;
-        let (sender, connection) =
-            Builder::new().handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let (sender, connection) = Builder::new()
+            .writev(false)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
         let task = self.runtime.spawn(async move {
             // How a request on it ended is told to whoever sent it.
             let _ = connection.await;
         });
-        let line = Line { sender, task: task.abort_handle() };
+        let line = Line { sender, task: task.abort_handle(), is_detached: false };
         Ok(Connection { line, upstream: Arc::clone(self), is_reused: false })
     }
 }
@@ -109,8 +116,10 @@ impl Connection {
 
     /// Gives the connection back after an answer was read to its end.
     pub(super) fn reuse(self) {
-        let Connection { line, upstream, .. } = self;
-        if line.sender.is_closed() {
+        let Connection { mut line, upstream, .. } = self;
+        if !line.sender.is_ready() {
+            // Closed, or answered before the request's body was sent, which goes on.
+            line.is_detached = true;
             return;
         }
         let mut pool = upstream.pool.lock().unwrap_or_else(PoisonError::into_inner);

@@ -30,6 +30,9 @@ use workers::{FILES, Ground, TTL};
 
 const WORKERS: usize = 8;
 
+/// How the end of a process that panicked is displayed.
+const PANICKED: &str = "exit status: 101";
+
 /// With fewer of them a fight proves nothing.
 const HANDOVERS: usize = 20;
 const STALE: usize = 10;
@@ -70,6 +73,7 @@ fn workers_that_fight_over_files_of_nginx_never_break_the_promise() {
     println!("{writes} writes, {handovers} handovers, {stale} stale ones refused");
     println!("{:?}, {story:?}", traces.answers());
     assert_eq!(traces.violations(), []);
+    assert!(!story.ends.contains_key(PANICKED), "a run panicked");
     // What is not in the log is not on the disk, either.
     assert!(nginx.stored().iter().all(|(file, _)| FILES.contains(&file.as_str())));
     // Else it proves nothing.

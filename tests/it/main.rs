@@ -4,8 +4,12 @@
 #![allow(clippy::panic, reason = "that is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
+mod bad_input;
+mod demo;
 mod fight;
 mod handover;
+mod no_way_around;
 mod run;
 mod run_gateway;
 mod support;
+mod upstream;

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::wait_until;
 
+const DONE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ndone\n";
+
 /// What the API does about requests to a path.
 #[derive(Clone, Debug)]
 pub enum Behaviour {
@@ -27,6 +29,10 @@ pub enum Behaviour {
     ResetInstead,
     /// Sends these bytes after the request, then resets the connection if `true`, keeps it if not.
     Say(Vec<u8>, bool),
+    /// Answers 200 after the head, then waits for [`Downstream::let_go`] and reads the body.
+    AnswerEarly,
+    /// Answers 200 after the head, then closes the connection without reading the body.
+    AnswerAndClose,
 }
 
 /// A request that reached the API.
@@ -59,6 +65,7 @@ struct State {
     behaviours: HashMap<String, Behaviour>,
     let_go: HashMap<String, usize>,
     seen: Vec<Seen>,
+    connections: usize,
 }
 
 /// The API. It ends with the process: its threads hold nothing that outlives them.
@@ -105,6 +112,11 @@ impl Downstream {
         self.seen().iter().filter(|seen| seen.target == path).filter_map(Seen::token).collect()
     }
 
+    /// How many connections were made to it.
+    pub fn connections(&self) -> usize {
+        self.state.0.lock().expect("no panic in there").connections
+    }
+
     /// Waits until so many requests have begun to reach the API.
     #[track_caller]
     pub fn wait_for(&self, requests: usize) {
@@ -112,6 +124,7 @@ impl Downstream {
     }
 
     fn serve(&self, stream: &TcpStream) {
+        self.state.0.lock().expect("no panic in there").connections += 1;
         let _ = stream.set_nodelay(true);
         let mut reader = BufReader::new(stream.try_clone().expect("a socket can be shared"));
         while self.serve_one(&mut reader, stream).is_some() {}
@@ -126,8 +139,16 @@ impl Downstream {
         if matches!(behaviour, Behaviour::ResetBefore) {
             return self.reset(number, stream);
         }
-        if matches!(behaviour, Behaviour::HoldAfterHead) {
-            self.hold(&path);
+        match behaviour {
+            Behaviour::HoldAfterHead => self.hold(&path),
+            Behaviour::AnswerEarly | Behaviour::AnswerAndClose => {
+                stream.write_all(DONE).ok()?;
+                if matches!(behaviour, Behaviour::AnswerAndClose) {
+                    return self.end(number);
+                }
+                self.hold(&path);
+            }
+            _ => {}
         }
         let body = if is_chunked { read_chunks(reader) } else { read_n(reader, length) };
         let is_whole = body.is_some();
@@ -153,12 +174,19 @@ impl Downstream {
                 self.end(number);
                 return Some(());
             }
+            Behaviour::AnswerEarly => {
+                self.end(number);
+                return Some(());
+            }
             Behaviour::Hold => self.hold(&path),
-            Behaviour::Answer | Behaviour::HoldAfterHead | Behaviour::ResetBefore => {}
+            Behaviour::Answer
+            | Behaviour::HoldAfterHead
+            | Behaviour::ResetBefore
+            | Behaviour::AnswerAndClose => {}
         }
         // Over before the answer is out: whoever has the answer may begin the next one.
         self.end(number);
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ndone\n").ok()
+        stream.write_all(DONE).ok()
     }
 
     fn begin(&self, seen: Seen, path: &str) -> (usize, Behaviour) {

@@ -40,6 +40,16 @@ impl Gateway {
         ))
     }
 
+    /// Guards `downstream` like [`Gateway::guard`], but takes any token that is newer, and has
+    /// these further tables.
+    pub fn ordered(downstream: SocketAddr, tables: &str) -> Gateway {
+        Gateway::with_config(&format!(
+            "[[upstream]]\nname = \"api\"\nurl = \"http://{downstream}\"\n{QUICK}\
+             [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\ntokens = \"ordered\"\n\
+             drain = \"1s\"\nwait = \"20s\"\n{tables}"
+        ))
+    }
+
     /// Starts with a configuration that says nothing of listeners and store.
     pub fn with_config(config: &str) -> Gateway {
         let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use super::SOON;
 
@@ -68,9 +69,23 @@ impl Connection {
         }
     }
 
+    /// Reads one answer if it is there within a short while.
+    pub fn try_read_now(&mut self) -> io::Result<Answer> {
+        self.0.set_read_timeout(Some(Duration::from_millis(300)))?;
+        let answer = self.try_read();
+        self.0.set_read_timeout(Some(SOON))?;
+        answer
+    }
+
     #[track_caller]
     pub fn read(&mut self) -> Answer {
         self.try_read().expect("a whole answer")
+    }
+
+    /// Reads an answer that has no body whatever its head says, as to HEAD.
+    #[track_caller]
+    pub fn read_head(&mut self) -> Answer {
+        self.head().expect("a whole head")
     }
 
     /// Whether the peer closed the connection without another byte.
@@ -79,6 +94,12 @@ impl Connection {
     }
 
     fn read_one(&mut self) -> io::Result<Answer> {
+        let mut answer = self.head()?;
+        answer.body = self.read_body(&answer)?;
+        Ok(answer)
+    }
+
+    fn head(&mut self) -> io::Result<Answer> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(self.byte()?);
@@ -92,9 +113,7 @@ impl Connection {
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
             .collect();
-        let mut answer = Answer { status, headers, body: Vec::new() };
-        answer.body = self.read_body(&answer)?;
-        Ok(answer)
+        Ok(Answer { status, headers, body: Vec::new() })
     }
 
     fn read_body(&mut self, answer: &Answer) -> io::Result<Vec<u8>> {

@@ -1,0 +1,44 @@
+//! Answers that no request made: to a head that is malformed, too large or too slow.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::problem::{Code, Problem};
+
+/// How long the last words to a client may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Says it, and closes the connection once the client has done so, or had its time: closed while
+/// the client still sends, the connection would be reset and the words lost.
+pub(super) async fn say(mut stream: TcpStream, code: Code, detail: &str) {
+    let words = words(code, detail);
+    let said = async {
+        stream.write_all(&words).await?;
+        stream.shutdown().await?;
+        let mut rest = [0; 4096];
+        while stream.read(&mut rest).await? > 0 {}
+        Ok::<(), std::io::Error>(())
+    };
+    // The connection is at its end either way.
+    let _ = timeout(LAST_WORDS, said).await;
+}
+
+fn words(code: Code, detail: &str) -> Vec<u8> {
+    let answer = Problem::new(code, detail).to_response();
+    let mut words = format!("HTTP/1.1 {}\r\n", answer.status()).into_bytes();
+    for (name, value) in answer.headers() {
+        words.extend_from_slice(name.as_str().as_bytes());
+        words.extend_from_slice(b": ");
+        words.extend_from_slice(value.as_bytes());
+        words.extend_from_slice(b"\r\n");
+    }
+    let length = answer.body().len();
+    words.extend_from_slice(
+        format!("content-length: {length}\r\nconnection: close\r\n\r\n").as_bytes(),
+    );
+    words.extend_from_slice(answer.body());
+    words
+}

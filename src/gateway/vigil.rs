@@ -1,0 +1,160 @@
+//! Time limits that cost nothing per request.
+//!
+//! A timer per request would be set and taken back each time, for a limit that is hardly ever
+//! reached. Instead each connection has a [`Watch`](super::watch::Watch) that knows what it is at and
+//! until when, and one watchman per thread looks at all of them a few times a second. Whoever is
+//! late is called and finds out by itself: the watchman never decides what a missed limit means.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::watch::Watch;
+use crate::clock::Clock;
+use crate::fences::{Fences, Permit};
+
+/// How long a new connection may take to bring its first request once the gateway is closing.
+const LAST_CHANCE: Duration = Duration::from_millis(100);
+
+/// Why work on a request was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It took longer than the limit that was set.
+    Late,
+    /// A newer token's write has waited long enough.
+    Cut,
+}
+
+/// Does `work` within the limit that is set on `watch`, and until `permit` is cut.
+pub(super) async fn within<T>(
+    watch: &Watch,
+    clock: Clock,
+    permit: Option<&Permit>,
+    work: impl Future<Output = T>,
+) -> Result<T, Stop> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+            return Poll::Ready(Ok(done));
+        }
+        if watch.is_called() {
+            if watch.is_late(clock.now()) {
+                return Poll::Ready(Err(Stop::Late));
+            }
+            if permit.is_some_and(Permit::is_cut) {
+                return Poll::Ready(Err(Stop::Cut));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The connections of one thread.
+pub(super) struct Vigils {
+    period: Duration,
+    head_timeout: Duration,
+    pub(super) closing: CancellationToken,
+    pub(super) abort: CancellationToken,
+    is_last_chance_over: AtomicBool,
+    next: AtomicU64,
+    all: Mutex<HashMap<u64, Arc<Watch>>>,
+}
+
+/// A connection's place among the vigils.
+pub(super) struct Enrolled<'a> {
+    vigils: &'a Vigils,
+    number: u64,
+}
+
+impl Vigils {
+    /// Looks each `period` at connections, which may take `head_timeout` for a head.
+    pub(super) fn new(
+        period: Duration,
+        head_timeout: Duration,
+        closing: CancellationToken,
+        abort: CancellationToken,
+    ) -> Vigils {
+        Vigils {
+            period,
+            head_timeout,
+            closing,
+            abort,
+            is_last_chance_over: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+            all: Mutex::default(),
+        }
+    }
+
+    /// Watches over a connection until the place is dropped.
+    pub(super) fn enrol(&self, watch: &Arc<Watch>) -> Enrolled<'_> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.all().insert(number, Arc::clone(watch));
+        if self.closing.is_cancelled() {
+            watch.call();
+        }
+        Enrolled { vigils: self, number }
+    }
+
+    /// Whether a connection is to end after the request in work, if there is one.
+    pub(super) fn closes(&self, watch: &Watch) -> bool {
+        self.closing.is_cancelled()
+            && (watch.has_served() || self.is_last_chance_over.load(Ordering::Relaxed))
+    }
+
+    /// Whether a connection that was called has used up its time for the next head.
+    pub(super) fn is_overdue(&self, watch: &Watch) -> bool {
+        watch.has_been_waiting(self.period, self.head_timeout)
+    }
+
+    /// The watchman's round, for ever.
+    pub(super) async fn watch(&self, clock: Clock, fences: &Fences) {
+        let mut cuts_seen = fences.cuts();
+        loop {
+            sleep(self.period).await;
+            let cuts = fences.cuts();
+            if std::mem::replace(&mut cuts_seen, cuts) != cuts {
+                self.call_all();
+            }
+            let now = clock.now();
+            for watch in self.all().values() {
+                if watch.is_overdue(self.period, self.head_timeout) || watch.is_late(now) {
+                    watch.call();
+                }
+            }
+        }
+    }
+
+    /// Calls everybody when the gateway closes and when it aborts.
+    pub(super) async fn heed_the_end(&self) {
+        self.closing.cancelled().await;
+        self.call_all();
+        sleep(LAST_CHANCE).await;
+        self.is_last_chance_over.store(true, Ordering::Relaxed);
+        self.call_all();
+        self.abort.cancelled().await;
+        self.call_all();
+        std::future::pending().await
+    }
+
+    fn call_all(&self) {
+        self.all().values().for_each(|watch| watch.call());
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Watch>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Enrolled<'_> {
+    fn drop(&mut self) {
+        self.vigils.all().remove(&self.number);
+    }
+}

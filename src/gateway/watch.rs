@@ -1,0 +1,154 @@
+//! What a client connection's two halves, the bytes and the requests, tell each other.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::clock::Boottime;
+
+const NO_LIMIT: u64 = u64::MAX;
+
+/// How long a connection may rest between two requests: as long as nginx and most clients allow.
+const REST: Duration = Duration::from_secs(75);
+
+/// All of one connection is on one thread, so no order between the fields has to be kept.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// The runtime of the connection's thread.
+    pub(super) runtime: Handle,
+    /// A request is in work, or its answer is not written yet.
+    serving: AtomicBool,
+    /// The answer was handed over to the last byte, but may not be flushed.
+    answered: AtomicBool,
+    /// Bodies that are being read: one may be after its answer, and has a clock of its own.
+    uploads: AtomicU32,
+    /// Bytes of a next head have arrived.
+    head_begun: AtomicBool,
+    has_served: AtomicBool,
+    /// The watchman's rounds since the last request.
+    looks: AtomicU32,
+    /// Until when the present step of a request may take, in nanoseconds of boot time.
+    limit: AtomicU64,
+    /// The watchman saw that there may be something to see.
+    called: AtomicBool,
+    /// The connection's task.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Watch {
+    pub(super) fn new(runtime: Handle) -> Watch {
+        Watch {
+            runtime,
+            serving: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
+            uploads: AtomicU32::new(0),
+            head_begun: AtomicBool::new(false),
+            has_served: AtomicBool::new(false),
+            looks: AtomicU32::new(0),
+            limit: AtomicU64::new(NO_LIMIT),
+            called: AtomicBool::new(false),
+            waker: Mutex::new(None),
+        }
+    }
+
+    /// Says whom to call. A connection is worked on by one task for its whole life.
+    pub(super) fn register(&self, waker: &Waker) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+    }
+
+    /// Calls whoever works on the connection to look at the time and at its permit.
+    pub(super) fn call(&self) {
+        self.called.store(true, Ordering::Relaxed);
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake_by_ref();
+        }
+    }
+
+    pub(super) fn is_called(&self) -> bool {
+        self.called.load(Ordering::Relaxed)
+    }
+
+    /// Sets the limit of the next step of the request in work.
+    pub(super) fn until(&self, limit: Boottime) {
+        self.limit.store(limit.as_nanos(), Ordering::Relaxed);
+        self.called.store(false, Ordering::Relaxed);
+    }
+
+    /// Lets the next step take any time.
+    pub(super) fn without_limit(&self) {
+        self.limit.store(NO_LIMIT, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_late(&self, now: Boottime) -> bool {
+        now.as_nanos() >= self.limit.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn serving(&self) {
+        self.answered.store(false, Ordering::Relaxed);
+        self.head_begun.store(false, Ordering::Relaxed);
+        self.serving.store(true, Ordering::Relaxed);
+        self.has_served.store(true, Ordering::Relaxed);
+        self.looks.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn answered(&self) {
+        self.without_limit();
+        self.answered.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn upload_began(&self) {
+        self.uploads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn upload_ended(&self) {
+        self.uploads.fetch_sub(1, Ordering::Relaxed);
+        self.looks.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn flushed(&self) {
+        if self.answered.load(Ordering::Relaxed) {
+            self.serving.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether what is written now belongs to a request's answer.
+    pub(super) fn is_serving(&self) -> bool {
+        self.serving.load(Ordering::Relaxed)
+    }
+
+    /// Whether what is read now can only belong to a next head.
+    pub(super) fn is_between_requests(&self) -> bool {
+        !self.is_serving() && self.uploads.load(Ordering::Relaxed) == 0
+    }
+
+    pub(super) fn received(&self) {
+        if self.is_between_requests() && !self.head_begun.swap(true, Ordering::Relaxed) {
+            self.looks.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn has_head_begun(&self) -> bool {
+        self.head_begun.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_served(&self) -> bool {
+        self.has_served.load(Ordering::Relaxed)
+    }
+
+    /// At each of the watchman's rounds: whether the client has used up its time for the next head.
+    pub(super) fn is_overdue(&self, period: Duration, head_timeout: Duration) -> bool {
+        self.is_between_requests() && {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            self.has_been_waiting(period, head_timeout)
+        }
+    }
+
+    /// The same, without counting as a round.
+    pub(super) fn has_been_waiting(&self, period: Duration, head_timeout: Duration) -> bool {
+        let waited = period * self.looks.load(Ordering::Relaxed);
+        waited > if self.has_head_begun() { head_timeout } else { REST }
+    }
+}
