@@ -64,6 +64,7 @@ fn workers_that_fight_over_files_of_nginx_never_break_the_promise() {
                 || traces(&nginx, dir.path()).handovers() >= HANDOVERS
                     && stale(dir.path()) >= STALE)
     });
+    let doubts = gateway.admin("/v1/in-doubt").json();
     assert!(gateway.stop().success());
     nginx.finish();
 
@@ -72,6 +73,7 @@ fn workers_that_fight_over_files_of_nginx_never_break_the_promise() {
     let stale = stale(dir.path());
     println!("{writes} writes, {handovers} handovers, {stale} stale ones refused");
     println!("{:?}, {story:?}", traces.answers());
+    println!("in doubt at the end: {}", doubts["in_doubt"].as_array().map_or(0, Vec::len));
     assert_eq!(traces.violations(), []);
     assert!(!story.ends.contains_key(PANICKED), "a run panicked");
     // What is not in the log is not on the disk, either.

@@ -27,7 +27,7 @@ put_somehow() {
     2) put 700 --noproxy '*' -H "Fencing-Token: $FENCING_TOKEN" \
         -T "$FIGHT_DIR/$worker.body" "$FIGHT_API$FIGHT_FILE" ;;
     # Larger than what the gateway buffers, and slow: it is in flight for long.
-    3) put 200000 --noproxy '' -x "$FENCING_PROXY" --limit-rate 150k \
+    3) put 150000 --noproxy '' -x "$FENCING_PROXY" --limit-rate 150k \
         -T "$FIGHT_DIR/$worker.body" "$FIGHT_API$FIGHT_FILE" ;;
     # Chunked, and with a token that it made up.
     4) put 900 --noproxy '' -x "$FENCING_PROXY" -H 'Fencing-Token: 9223372036854775807' \
@@ -42,10 +42,13 @@ patience=$FIGHT_PATIENCE
 if [ "$1" = rogue ]; then
     # It left the process group, and keeps the token for as long as it likes.
     worker=$FIGHT_JOB.rogue
-    while [ "$sequence" -lt 25 ]; do
+    while [ "$sequence" -lt 15 ]; do
         put 400 --noproxy '*' -H "Fencing-Token: $FENCING_TOKEN" \
             -T "$FIGHT_DIR/$worker.body" "$FIGHT_DIRECT$FIGHT_FILE"
         sleep 0.2
+        # Longer than older writes may take once a newer one waits.
+        put 140000 --noproxy '*' -H "Fencing-Token: $FENCING_TOKEN" --limit-rate 50k \
+            -T "$FIGHT_DIR/$worker.body" "$FIGHT_DIRECT$FIGHT_FILE"
     done
     exit
 fi

@@ -40,7 +40,7 @@ impl Ground {
         direct: SocketAddr,
     ) -> Ground {
         fs::write(dir.join("job.sh"), include_str!("job.sh")).expect("a writable directory");
-        for notes in ["notes", "refusals"] {
+        for notes in ["notes", "refusals", "said"] {
             File::create(dir.join(notes)).expect("a writable directory");
         }
         let dir = dir.to_owned();
@@ -148,8 +148,13 @@ impl Ground {
             .env("FIGHT_ROGUE", if chance.one_in(3) { "yes" } else { "no" })
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .stderr(self.note("said"));
         command
+    }
+
+    fn note(&self, name: &str) -> File {
+        let file = File::options().append(true).open(self.dir.join(name));
+        file.expect("made at the start")
     }
 
     fn command_of(&self, job: &str) -> Option<Pid> {

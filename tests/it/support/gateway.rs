@@ -154,7 +154,11 @@ impl Gateway {
     }
 
     /// Asks it to end, and waits until it did.
+    #[track_caller]
     pub fn stop(&mut self) -> ExitStatus {
+        if let Some(Ok(Some(status))) = self.child.as_mut().map(Child::try_wait) {
+            panic!("the gateway had ended already, with {status}: {}", self.log_text());
+        }
         self.signal(Signal::TERM);
         self.wait()
     }
