@@ -83,7 +83,17 @@ impl Gateway {
         gateway
     }
 
-    /// Starts it again on the same store, on new ports.
+    /// Makes later starts listen where it listens now.
+    pub fn keep_ports(&self) {
+        let path = self.dir.path().join("fencegate.toml");
+        let mut text = fs::read_to_string(&path).expect("written at the start");
+        for address in [self.proxy, self.leases, self.admin] {
+            text = text.replacen("\"127.0.0.1:0\"", &format!("\"{address}\""), 1);
+        }
+        fs::write(path, text).expect("a writable directory");
+    }
+
+    /// Starts it again on the same store, on new ports unless they are kept.
     pub fn start(&mut self) {
         self.launch();
         wait_until("the gateway listens", || {
@@ -105,7 +115,14 @@ impl Gateway {
         assert!(self.child.is_none(), "it runs already");
         self.runs += 1;
         let log = File::create(self.log_path()).expect("a writable directory");
-        let child = Command::new(env!("CARGO_BIN_EXE_fencegate"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fencegate"));
+        // It would read them; what the tests are told is not for it.
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"FENCEGATE_") {
+                command.env_remove(name);
+            }
+        }
+        let child = command
             .args(["serve", "--config"])
             .arg(self.dir.path().join("fencegate.toml"))
             .stdin(Stdio::null())
@@ -155,7 +172,11 @@ impl Gateway {
     }
 
     /// Asks it to end, and waits until it did.
+    #[track_caller]
     pub fn stop(&mut self) -> ExitStatus {
+        if let Some(Ok(Some(status))) = self.child.as_mut().map(Child::try_wait) {
+            panic!("the gateway had ended already, with {status}: {}", self.log_text());
+        }
         self.signal(Signal::TERM);
         self.wait()
     }

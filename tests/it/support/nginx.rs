@@ -27,6 +27,20 @@ pub struct Access {
     pub token: Option<u64>,
 }
 
+/// A request as its second log has it: when, and under which name (`X-Write`) and token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// Milliseconds since 1970 at which nginx began to read it.
+    pub began_ms: u64,
+    /// Milliseconds since 1970 at which it was over. The log is in this order.
+    pub ended_ms: u64,
+    pub status: u16,
+    pub method: String,
+    pub target: String,
+    pub token: Option<u64>,
+    pub name: String,
+}
+
 impl Nginx {
     /// Starts it on a free port, with an empty directory to store into.
     pub fn start() -> Nginx {
@@ -82,14 +96,34 @@ impl Nginx {
         let log = fs::read_to_string(self.dir.path().join("access.log")).unwrap_or_default();
         log.lines().filter_map(access).collect()
     }
+
+    /// The log with times. A line comes shortly after the answer.
+    pub fn timed(&self) -> Vec<Timed> {
+        let log = fs::read_to_string(self.dir.path().join("timed.log")).unwrap_or_default();
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        whole
+            .lines()
+            .map(|line| timed(line).unwrap_or_else(|| panic!("not of our format: {line}")))
+            .collect()
+    }
+
+    /// Lets it finish what it has begun, and ends it: its logs and files are final then.
+    pub fn finish(&mut self) {
+        self.signal(Signal::QUIT);
+        wait_until("nginx ends", || self.child.try_wait().expect("our child").is_some());
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        // Once it was waited for, its number may be somebody else's.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
+    }
 }
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        self.signal(Signal::TERM);
         let _ = self.child.wait();
     }
 }
@@ -104,7 +138,10 @@ pid {dir}/nginx.pid;
 events {{ worker_connections 512; }}
 http {{
     log_format seen '$status $request_method $request_uri $http_fencing_token';
+    log_format timed '$msec $request_time $status $request_method $request_uri '
+                     '$http_fencing_token $http_x_write';
     access_log {dir}/access.log seen;
+    access_log {dir}/timed.log timed;
     client_body_temp_path {dir}/body;
     proxy_temp_path {dir}/proxy;
     fastcgi_temp_path {dir}/fastcgi;
@@ -132,6 +169,26 @@ fn access(line: &str) -> Option<Access> {
         target: words.next()?.to_owned(),
         token: words.next()?.parse().ok(),
     })
+}
+
+fn timed(line: &str) -> Option<Timed> {
+    let mut words = line.split(' ');
+    let ended_ms = millis(words.next()?)?;
+    Some(Timed {
+        began_ms: ended_ms - millis(words.next()?)?,
+        ended_ms,
+        status: words.next()?.parse().ok()?,
+        method: words.next()?.to_owned(),
+        target: words.next()?.to_owned(),
+        token: words.next()?.parse().ok(),
+        name: words.next()?.to_owned(),
+    })
+}
+
+/// Reads seconds with exactly three decimals.
+fn millis(seconds: &str) -> Option<u64> {
+    let (whole, decimals) = seconds.split_once('.')?;
+    (decimals.len() == 3).then(|| format!("{whole}{decimals}").parse().ok())?
 }
 
 fn collect(dir: &Path, below: &str, stored: &mut Vec<(String, Vec<u8>)>) {
