@@ -1,7 +1,7 @@
 //! Bodies on their way up and down.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -83,7 +83,7 @@ pub(super) async fn read(
         return Ok(RequestBody::Stream(Box::new(Streamed::new(VecDeque::new(), body, limits))));
     }
     watch.until(limits.until);
-    within(watch, clock, None, collect(body, limits, too_large))
+    within(watch, clock, None, pin!(collect(body, limits, too_large)))
         .await
         .unwrap_or(Err(Refusal::RequestTimeout))
 }

@@ -3,9 +3,8 @@
 //! The one thing that has to be right here: a write is tried again, or called "not forwarded", only
 //! while no byte of it can have been written. hyper says so by handing the request back.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use super::upstream::{Connection, Upstream};
 use super::vigil::{Stop, within};
 use super::watch::Watch;
 use crate::clock::{Boottime, Clock};
-use crate::fences::{Permit, Write};
+use crate::fences::{Permit, Refused, Write};
 use crate::trace::TraceId;
 
 /// How often a write whose connection is gone, or answered, looks whether it has to stop.
@@ -48,38 +47,40 @@ impl Origin {
     }
 }
 
+/// A request on its way to an upstream.
+pub(super) struct Sending {
+    pub(super) upstream: Arc<Upstream>,
+    /// Taken while it is with hyper.
+    pub(super) request: Option<Request<RequestBody>>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) clock: Clock,
+    /// When it set out.
+    pub(super) now: Boottime,
+    /// A byte of it may have been written.
+    pub(super) is_sent: bool,
+}
+
 /// Sends a request that no fence concerns.
-pub(super) async fn pass(
-    upstream: &Arc<Upstream>,
-    request: Request<RequestBody>,
-    watch: &Watch,
-    clock: Clock,
-    now: Boottime,
-) -> Result<Response<ResponseBody>, Refusal> {
-    let sent = AtomicBool::new(false);
-    match within(watch, clock, None, send(upstream, request, now, &sent)).await {
+pub(super) async fn pass(sending: &mut Sending) -> Result<Response<ResponseBody>, Refusal> {
+    match sending.send_in_time(None).await {
         Ok(answer) => answer.map(into_response),
-        Err(_) if sent.load(Ordering::Relaxed) => Err(Refusal::UpstreamTimeout),
+        Err(_) if sending.is_sent => Err(Refusal::UpstreamTimeout),
         Err(_) => Err(Refusal::UpstreamUnreachable("it took too long".into())),
     }
 }
 
 /// Sends an admitted write. The permit lives until the final answer's head is here and the body
 /// is sent, or until the outcome is in doubt.
+///
+/// What it needs is boxed: the future is moved, and moving is what it would mostly do.
 pub(super) async fn forward(
-    upstream: Arc<Upstream>,
-    mut request: Request<RequestBody>,
+    mut sending: Box<Sending>,
     permit: Permit,
     origin: Origin,
-    watch: Arc<Watch>,
-    clock: Clock,
-    now: Boottime,
     tasks: TaskTracker,
 ) -> Result<Response<ResponseBody>, Refusal> {
-    let upload = request.body_mut().on_sent();
-    let sent = AtomicBool::new(false);
-    let answer = within(&watch, clock, Some(&permit), send(&upstream, request, now, &sent)).await;
-    let failed = match answer {
+    let upload = sending.request.as_mut().and_then(|request| request.body_mut().on_sent());
+    let failed = match sending.send_in_time(Some(&permit)).await {
         Ok(Ok((response, connection))) => {
             end_of_answered(permit, upload, origin, &connection, &tasks);
             return Ok(into_response((response, connection)));
@@ -90,14 +91,14 @@ pub(super) async fn forward(
         }
         Err(Stop::Late) => Refusal::UpstreamTimeout,
     };
-    if sent.load(Ordering::Relaxed) {
+    if sending.is_sent {
         permit.in_doubt(origin.write(reason(&failed)));
         return Err(failed);
     }
     permit.over();
     Err(match failed {
         Refusal::UpstreamTimeout => Refusal::UpstreamUnreachable("it took too long".into()),
-        Refusal::OutcomeUnknown(_) => Refusal::Admission(crate::fences::Refused::Draining),
+        Refusal::OutcomeUnknown(_) => Refusal::Admission(Refused::Draining),
         refusal => refusal,
     })
 }
@@ -140,40 +141,47 @@ fn end_of_answered(
     });
 }
 
-/// Sends on a pooled connection or a new one. `sent` is true while a byte may have been written.
-async fn send(
-    upstream: &Arc<Upstream>,
-    mut request: Request<RequestBody>,
-    now: Boottime,
-    sent: &AtomicBool,
-) -> Result<(Response<Incoming>, Connection), Refusal> {
-    for attempt in 0.. {
-        let pooled = if attempt < STALE_CONNECTIONS { upstream.pooled(now) } else { None };
-        let mut connection = match pooled {
-            Some(connection) => connection,
-            None => upstream
-                .connect()
-                .await
-                .map_err(|error| Refusal::UpstreamUnreachable(error.to_string()))?,
-        };
-        sent.store(true, Ordering::Relaxed);
-        let mut failed = match connection.sender().try_send_request(request).await {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                return Err(Refusal::OutcomeUnknown("the upstream switched protocols".into()));
-            }
-            Ok(response) => return Ok((response, connection)),
-            Err(failed) => failed,
-        };
-        let Some(unsent) = failed.take_message() else {
-            return Err(outcome_unknown(failed.error()));
-        };
-        sent.store(false, Ordering::Relaxed);
-        if !connection.is_reused {
-            return Err(Refusal::UpstreamUnreachable(chain(failed.error())));
-        }
-        request = unsent;
+impl Sending {
+    async fn send_in_time(
+        &mut self,
+        permit: Option<&Permit>,
+    ) -> Result<Result<(Response<Incoming>, Connection), Refusal>, Stop> {
+        let (watch, clock) = (Arc::clone(&self.watch), self.clock);
+        within(&watch, clock, permit, pin!(self.send())).await
     }
-    Err(Refusal::UpstreamUnreachable("no connection stayed open".into()))
+
+    /// Sends on a pooled connection or a new one.
+    async fn send(&mut self) -> Result<(Response<Incoming>, Connection), Refusal> {
+        for attempt in 0.. {
+            let Some(request) = self.request.take() else { break };
+            let is_pool_tried = attempt < STALE_CONNECTIONS;
+            let pooled = is_pool_tried.then(|| self.upstream.pooled(self.now)).flatten();
+            let mut connection = match pooled {
+                Some(connection) => connection,
+                // Boxed, so that the usual request does not carry the room for it along.
+                None => Box::pin(self.upstream.connect())
+                    .await
+                    .map_err(|error| Refusal::UpstreamUnreachable(error.to_string()))?,
+            };
+            self.is_sent = true;
+            let mut failed = match connection.sender().try_send_request(request).await {
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Err(Refusal::OutcomeUnknown("the upstream switched protocols".into()));
+                }
+                Ok(response) => return Ok((response, connection)),
+                Err(failed) => failed,
+            };
+            self.request = failed.take_message();
+            if self.request.is_none() {
+                return Err(outcome_unknown(failed.error()));
+            }
+            self.is_sent = false;
+            if !connection.is_reused {
+                return Err(Refusal::UpstreamUnreachable(chain(failed.error())));
+            }
+        }
+        Err(Refusal::UpstreamUnreachable("no connection stayed open".into()))
+    }
 }
 
 fn outcome_unknown(error: &hyper::Error) -> Refusal {

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::body::{self, BodyLimits, RequestBody, ResponseBody};
-use super::forward::{self, Detach, Origin};
+use super::forward::{self, Detach, Origin, Sending};
 use super::head::{self, Signs};
 use super::refusal::Refusal;
 use super::route::{Route, RouteTable, is_read};
@@ -41,14 +41,6 @@ pub(super) struct Worker {
 struct Claim<'a> {
     resource: &'a str,
     token: Token,
-}
-
-/// A request that is ready to be forwarded.
-struct Outgoing<'a> {
-    parts: Parts,
-    body: RequestBody,
-    watch: &'a Arc<Watch>,
-    now: Boottime,
 }
 
 /// What a refusal is told with.
@@ -125,12 +117,34 @@ impl Worker {
             None => None,
         };
         watch.until(now + route.timeout);
-        let outgoing = Outgoing { parts, body, watch, now };
-        let answer = self.forward(route, permit, outgoing, &context).await;
+        let upstream = &self.upstreams[route.upstream];
+        let mut sending = Sending {
+            request: Some(outgoing(parts, body, upstream)),
+            upstream: Arc::clone(upstream),
+            watch: Arc::clone(watch),
+            clock: self.clock,
+            now,
+            is_sent: false,
+        };
+        let answer = match permit {
+            Some(permit) => {
+                let origin = Origin { route: Arc::clone(route), method: method.clone(), trace_id };
+                let tasks = self.tasks.clone();
+                let forwarded = forward::forward(Box::new(sending), permit, origin, tasks);
+                Detach::new(forwarded, Arc::clone(watch), self.tasks.clone()).await
+            }
+            None => forward::pass(&mut sending).await,
+        };
         let answered = self.clock.now();
         route.metrics.upstream.observe(answered.since(now).as_secs_f64());
         route.metrics.request.observe(answered.since(started).as_secs_f64());
-        answer.unwrap_or_else(|refusal| self.refuse(&refusal, &context))
+        match answer {
+            Ok(mut response) => {
+                head::strip_answer(response.headers_mut());
+                response
+            }
+            Err(refusal) => self.refuse(&refusal, &context),
+        }
     }
 
     /// What a write has to be admitted for; `None` if the route does not fence it.
@@ -176,52 +190,14 @@ impl Worker {
         let admitted = match known {
             Some(decided) => decided,
             None => match Resource::new(resource) {
-                Ok(resource) => self.fences.admit(&resource, token, demand).await,
+                // Boxed, so that the usual write does not carry the room for it along.
+                Ok(resource) => Box::pin(self.fences.admit(&resource, token, demand)).await,
                 Err(error) => return Err(Refusal::Unresolvable(error.to_string())),
             },
         };
         *now = self.clock.now();
         route.metrics.admission.observe(now.since(started).as_secs_f64());
         Ok(admitted?)
-    }
-
-    async fn forward(
-        &self,
-        route: &Arc<Route>,
-        permit: Option<Permit>,
-        outgoing: Outgoing<'_>,
-        context: &Context<'_>,
-    ) -> Result<Response<ResponseBody>, Refusal> {
-        let Outgoing { mut parts, body, watch, now } = outgoing;
-        let upstream = &self.upstreams[route.upstream];
-        parts.uri = origin_form(parts.uri, &mut parts.headers, upstream);
-        parts.version = http::Version::HTTP_11;
-        parts.extensions.clear();
-        let request = Request::from_parts(parts, body);
-        let answer = match permit {
-            Some(permit) => {
-                let origin = Origin {
-                    route: Arc::clone(route),
-                    method: context.method.clone(),
-                    trace_id: context.trace_id,
-                };
-                let forwarded = forward::forward(
-                    Arc::clone(upstream),
-                    request,
-                    permit,
-                    origin,
-                    Arc::clone(watch),
-                    self.clock,
-                    now,
-                    self.tasks.clone(),
-                );
-                Detach::new(forwarded, Arc::clone(watch), self.tasks.clone()).await
-            }
-            None => forward::pass(upstream, request, watch, self.clock, now).await,
-        };
-        let mut response = answer?;
-        head::strip_answer(response.headers_mut());
-        Ok(response)
     }
 
     fn refuse(&self, refusal: &Refusal, context: &Context<'_>) -> Response<ResponseBody> {
@@ -254,6 +230,14 @@ fn judge_head<'u>(uri: &'u Uri, parts: &Parts) -> Result<(Cow<'u, str>, Signs), 
     let path = target::normal_path(uri.path())
         .map_err(|error| Refusal::Unresolvable(error.to_string()))?;
     Ok((path, signs))
+}
+
+/// The request as it goes upstream.
+fn outgoing(mut parts: Parts, body: RequestBody, upstream: &Upstream) -> Request<RequestBody> {
+    parts.uri = origin_form(parts.uri, &mut parts.headers, upstream);
+    parts.version = http::Version::HTTP_11;
+    parts.extensions.clear();
+    Request::from_parts(parts, body)
 }
 
 /// The target as an upstream wants it: the same path and query, without scheme and host.

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -32,14 +32,14 @@ pub(super) enum Stop {
     Cut,
 }
 
-/// Does `work` within the limit that is set on `watch`, and until `permit` is cut.
+/// Does `work` within the limit that is set on `watch`, and until `permit` is cut. The work comes
+/// pinned, since to move it costs more than to watch over it.
 pub(super) async fn within<T>(
     watch: &Watch,
     clock: Clock,
     permit: Option<&Permit>,
-    work: impl Future<Output = T>,
+    mut work: Pin<&mut impl Future<Output = T>>,
 ) -> Result<T, Stop> {
-    let mut work = pin!(work);
     poll_fn(|cx| {
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
             return Poll::Ready(Ok(done));
