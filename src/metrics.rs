@@ -34,6 +34,10 @@ pub struct RouteMetrics {
     pub(crate) reads: IntCounter,
     pub(crate) writes: IntCounter,
     pub(crate) request: Histogram,
+    /// Decided from memory.
+    pub(crate) from_memory: IntCounter,
+    /// Decided after the store, the coordinator or older writes were waited for.
+    pub(crate) after_waiting: IntCounter,
     pub(crate) admission: Histogram,
     pub(crate) upstream: Histogram,
     rejections: HashMap<Code, IntCounter>,
@@ -43,6 +47,7 @@ pub struct RouteMetrics {
 pub struct GatewayMetrics {
     requests: IntCounterVec,
     rejections: IntCounterVec,
+    admissions: IntCounterVec,
     request: HistogramVec,
     admission: HistogramVec,
     upstream: HistogramVec,
@@ -108,10 +113,20 @@ impl GatewayMetrics {
             &["route", "code"],
         )?;
         registry.register(Box::new(requests.clone()))?;
+        let admissions = IntCounterVec::new(
+            Opts::new(
+                "fencegate_admission_decisions_total",
+                "Decisions about fenced writes: from memory, or after waiting for the store, the \
+                 coordinator or older writes.",
+            ),
+            &["route", "path"],
+        )?;
         registry.register(Box::new(rejections.clone()))?;
+        registry.register(Box::new(admissions.clone()))?;
         Ok(GatewayMetrics {
             requests,
             rejections,
+            admissions,
             request: histograms(
                 registry,
                 "fencegate_request_duration_seconds",
@@ -121,7 +136,8 @@ impl GatewayMetrics {
             admission: histograms(
                 registry,
                 "fencegate_admission_duration_seconds",
-                "Time until a fenced write was admitted or refused.",
+                "Time until a fenced write that could not be decided from memory was admitted or \
+                 refused.",
                 "route",
             )?,
             upstream: histograms(
@@ -140,6 +156,8 @@ impl GatewayMetrics {
             reads: self.requests.with_label_values(&[name, "read"]),
             writes: self.requests.with_label_values(&[name, "write"]),
             request: self.request.with_label_values(&[name]),
+            from_memory: self.admissions.with_label_values(&[name, "memory"]),
+            after_waiting: self.admissions.with_label_values(&[name, "waited"]),
             admission: self.admission.with_label_values(&[name]),
             upstream: self.upstream.with_label_values(&[name]),
             rejections: Code::ALL

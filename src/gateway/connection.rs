@@ -37,7 +37,7 @@ pub(super) async fn serve(
     vigils: &Vigils,
 ) {
     let _ = stream.set_nodelay(true);
-    let watch = Arc::new(Watch::new(worker.runtime.clone()));
+    let watch = Arc::new(Watch::new(worker.runtime.clone(), worker.tasks.clone()));
     let _enrolled = vigils.enrol(&watch);
     let io = TokioIo::new(Watched { stream, watch: Arc::clone(&watch), bare_answer: None });
     let for_service = Arc::clone(&watch);

@@ -71,18 +71,15 @@ pub(super) async fn pass(sending: &mut Sending) -> Result<Response<ResponseBody>
 
 /// Sends an admitted write. The permit lives until the final answer's head is here and the body
 /// is sent, or until the outcome is in doubt.
-///
-/// What it needs is boxed: the future is moved, and moving is what it would mostly do.
 pub(super) async fn forward(
-    mut sending: Box<Sending>,
+    sending: &mut Sending,
     permit: Permit,
     origin: Origin,
-    tasks: TaskTracker,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let upload = sending.request.as_mut().and_then(|request| request.body_mut().on_sent());
     let failed = match sending.send_in_time(Some(&permit)).await {
         Ok(Ok((response, connection))) => {
-            end_of_answered(permit, upload, origin, &connection, &tasks);
+            end_of_answered(permit, upload, origin, &connection, &sending.watch.tasks);
             return Ok(into_response((response, connection)));
         }
         Ok(Err(refusal)) => refusal,
@@ -146,24 +143,30 @@ impl Sending {
         &mut self,
         permit: Option<&Permit>,
     ) -> Result<Result<(Response<Incoming>, Connection), Refusal>, Stop> {
-        let (watch, clock) = (Arc::clone(&self.watch), self.clock);
-        within(&watch, clock, permit, pin!(self.send())).await
+        let Sending { upstream, request, watch, clock, now, is_sent } = self;
+        let sending = pin!(Sending::send(upstream, request, *now, is_sent));
+        within(watch, *clock, permit, sending).await
     }
 
     /// Sends on a pooled connection or a new one.
-    async fn send(&mut self) -> Result<(Response<Incoming>, Connection), Refusal> {
+    async fn send(
+        upstream: &Arc<Upstream>,
+        waiting: &mut Option<Request<RequestBody>>,
+        now: Boottime,
+        is_sent: &mut bool,
+    ) -> Result<(Response<Incoming>, Connection), Refusal> {
         for attempt in 0.. {
-            let Some(request) = self.request.take() else { break };
+            let Some(request) = waiting.take() else { break };
             let is_pool_tried = attempt < STALE_CONNECTIONS;
-            let pooled = is_pool_tried.then(|| self.upstream.pooled(self.now)).flatten();
+            let pooled = is_pool_tried.then(|| upstream.pooled(now)).flatten();
             let mut connection = match pooled {
                 Some(connection) => connection,
                 // Boxed, so that the usual request does not carry the room for it along.
-                None => Box::pin(self.upstream.connect())
+                None => Box::pin(upstream.connect())
                     .await
                     .map_err(|error| Refusal::UpstreamUnreachable(error.to_string()))?,
             };
-            self.is_sent = true;
+            *is_sent = true;
             let mut failed = match connection.sender().try_send_request(request).await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(Refusal::OutcomeUnknown("the upstream switched protocols".into()));
@@ -171,11 +174,11 @@ impl Sending {
                 Ok(response) => return Ok((response, connection)),
                 Err(failed) => failed,
             };
-            self.request = failed.take_message();
-            if self.request.is_none() {
+            *waiting = failed.take_message();
+            if waiting.is_none() {
                 return Err(outcome_unknown(failed.error()));
             }
-            self.is_sent = false;
+            *is_sent = false;
             if !connection.is_reused {
                 return Err(Refusal::UpstreamUnreachable(chain(failed.error())));
             }
@@ -220,12 +223,11 @@ fn into_response(
 pub(super) struct Detach<F: Future<Output: Send> + Send + 'static> {
     future: Option<Pin<Box<F>>>,
     watch: Arc<Watch>,
-    tasks: TaskTracker,
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Detach<F> {
-    pub(super) fn new(future: F, watch: Arc<Watch>, tasks: TaskTracker) -> Detach<F> {
-        Detach { future: Some(Box::pin(future)), watch, tasks }
+    pub(super) fn new(future: F, watch: Arc<Watch>) -> Detach<F> {
+        Detach { future: Some(Box::pin(future)), watch }
     }
 }
 
@@ -255,7 +257,7 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Detach<F> {
                     }
                 }
             };
-            self.tasks.spawn_on(alone, &self.watch.runtime);
+            self.watch.tasks.spawn_on(alone, &self.watch.runtime);
         }
     }
 }

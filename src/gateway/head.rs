@@ -156,15 +156,23 @@ pub(super) fn strip_answer(headers: &mut HeaderMap) {
         // It was not what the body's end was found by (RFC 9112 §6.3), and must not become it.
         headers.remove(CONTENT_LENGTH);
     }
-    strip(headers);
+    // What nearly every server says, and nothing more of this kind.
+    let is_usual = |value: &HeaderValue| value == "keep-alive" || value == "close";
+    if headers.get(CONNECTION).is_some_and(is_usual) {
+        headers.remove(CONNECTION);
+    }
+    if headers.keys().any(ends_here) {
+        strip(headers);
+    }
+}
+
+/// The body is here already when a head goes on, so nobody has to be asked to continue either.
+fn ends_here(name: &HeaderName) -> bool {
+    use Meaning::{Expect, HopByHop, TransferEncoding};
+    matches!(meaning_of(name.as_str()), HopByHop | TransferEncoding | Expect)
 }
 
 fn strip(headers: &mut HeaderMap) {
-    let ends_here = |name: &HeaderName| {
-        // The body is here already, so nobody has to be asked to continue.
-        use Meaning::{Expect, HopByHop, TransferEncoding};
-        matches!(meaning_of(name.as_str()), HopByHop | TransferEncoding | Expect)
-    };
     let named = connection_options(headers)
         .filter(|option| !["close", "keep-alive"].contains(option))
         .filter_map(|option| HeaderName::from_bytes(option.as_bytes()).ok());

@@ -43,6 +43,15 @@ struct Claim<'a> {
     token: Token,
 }
 
+/// A request whose route is known.
+struct Matched<'a> {
+    route: &'a Arc<Route>,
+    resource: &'a str,
+    signs: Signs,
+    watch: &'a Arc<Watch>,
+    started: Boottime,
+}
+
 /// What a refusal is told with.
 struct Context<'a> {
     route: Option<&'a Arc<Route>>,
@@ -70,7 +79,7 @@ impl Worker {
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
         let started = self.clock.now();
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let body = Upload::new(body, watch, parts.headers.contains_key(http::header::EXPECT));
         let trace_id = head::trace_id(&parts.headers).unwrap_or_else(|| self.traces.next());
         let method = parts.method.clone();
@@ -85,35 +94,37 @@ impl Worker {
             return self.refuse(&Refusal::NoRoute, &context);
         };
         context.route = Some(route);
+        context.resource = Some(&resource);
         let is_write = !is_read(&method) || signs.may_write();
         if is_write { &route.metrics.writes } else { &route.metrics.reads }.inc();
-        context.resource = Some(&resource);
-        let claim = match self.claim(route, &resource, &parts, &signs) {
-            Ok(claim) => claim,
-            Err(refusal) if route.observe => {
-                self.count(&refusal, &context);
-                None
-            }
-            Err(refusal) => return self.refuse(&refusal, &context),
-        };
+        let matched = Matched { route, resource: &resource, signs, watch, started };
+        match self.let_through(matched, parts, body, &mut context).await {
+            Ok(response) => response,
+            Err(refusal) => self.refuse(&refusal, &context),
+        }
+    }
+
+    /// Claim, body, admission, upstream.
+    async fn let_through(
+        &self,
+        matched: Matched<'_>,
+        mut parts: Parts,
+        body: Upload,
+        context: &mut Context<'_>,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        let Matched { route, resource, signs, watch, started } = matched;
+        let claim = self.claim(route, resource, &parts, &signs);
+        let claim = self.unless_observed(route, claim, context)?.flatten();
         context.token = claim.as_ref().map(|claim| claim.token);
         signs.strip(&mut parts.headers);
-        let limits = self.body_limits(route, started);
-        let body = match body::read(body, limits, watch, self.clock).await {
-            Ok(body) => body,
-            Err(refusal) => return self.refuse(&refusal, &context),
-        };
+        let body = body::read(body, self.body_limits(route, started), watch, self.clock).await?;
         watch.without_limit();
         let mut now = self.clock.now();
         let permit = match claim {
-            Some(claim) => match self.admit(route, &claim, &mut now).await {
-                Ok(permit) => Some(permit),
-                Err(refusal) if route.observe => {
-                    self.count(&refusal, &context);
-                    None
-                }
-                Err(refusal) => return self.refuse(&refusal, &context),
-            },
+            Some(claim) => {
+                let admitted = self.admit(route, &claim, &mut now).await;
+                self.unless_observed(route, admitted, context)?
+            }
             None => None,
         };
         watch.until(now + route.timeout);
@@ -128,22 +139,38 @@ impl Worker {
         };
         let answer = match permit {
             Some(permit) => {
-                let origin = Origin { route: Arc::clone(route), method: method.clone(), trace_id };
-                let tasks = self.tasks.clone();
-                let forwarded = forward::forward(Box::new(sending), permit, origin, tasks);
-                Detach::new(forwarded, Arc::clone(watch), self.tasks.clone()).await
+                let origin = Origin {
+                    route: Arc::clone(route),
+                    method: context.method.clone(),
+                    trace_id: context.trace_id,
+                };
+                let forwarded = async move { forward::forward(&mut sending, permit, origin).await };
+                Detach::new(forwarded, Arc::clone(watch)).await
             }
             None => forward::pass(&mut sending).await,
         };
         let answered = self.clock.now();
         route.metrics.upstream.observe(answered.since(now).as_secs_f64());
         route.metrics.request.observe(answered.since(started).as_secs_f64());
-        match answer {
-            Ok(mut response) => {
-                head::strip_answer(response.headers_mut());
-                response
+        let mut response = answer?;
+        head::strip_answer(response.headers_mut());
+        Ok(response)
+    }
+
+    /// Under `mode = "observe"` a refusal is only counted: `None`.
+    fn unless_observed<T>(
+        &self,
+        route: &Route,
+        judged: Result<T, Refusal>,
+        context: &Context<'_>,
+    ) -> Result<Option<T>, Refusal> {
+        match judged {
+            Ok(value) => Ok(Some(value)),
+            Err(refusal) if route.observe => {
+                self.count(&refusal, context);
+                Ok(None)
             }
-            Err(refusal) => self.refuse(&refusal, &context),
+            Err(refusal) => Err(refusal),
         }
     }
 
@@ -176,7 +203,7 @@ impl Worker {
         }
     }
 
-    /// Takes `now` to the moment of the decision.
+    /// Takes `now` to the moment of the decision, if that took time.
     async fn admit(
         &self,
         route: &Route,
@@ -186,18 +213,20 @@ impl Worker {
         let started = *now;
         let Claim { resource, token } = *claim;
         let demand = &route.demand;
-        let known = self.fences.admit_from_memory(resource, token, &demand.terms, started);
-        let admitted = match known {
-            Some(decided) => decided,
-            None => match Resource::new(resource) {
-                // Boxed, so that the usual write does not carry the room for it along.
-                Ok(resource) => Box::pin(self.fences.admit(&resource, token, demand)).await,
-                Err(error) => return Err(Refusal::Unresolvable(error.to_string())),
-            },
-        };
+        if let Some(decided) =
+            self.fences.admit_from_memory(resource, token, &demand.terms, started)
+        {
+            route.metrics.from_memory.inc();
+            return Ok(decided?);
+        }
+        let resource =
+            Resource::new(resource).map_err(|error| Refusal::Unresolvable(error.to_string()))?;
+        // Boxed, so that the usual write does not carry the room for it along.
+        let decided = Box::pin(self.fences.admit(&resource, token, demand)).await;
         *now = self.clock.now();
+        route.metrics.after_waiting.inc();
         route.metrics.admission.observe(now.since(started).as_secs_f64());
-        Ok(admitted?)
+        Ok(decided?)
     }
 
     fn refuse(&self, refusal: &Refusal, context: &Context<'_>) -> Response<ResponseBody> {

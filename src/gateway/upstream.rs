@@ -52,6 +52,8 @@ impl Drop for Line {
 pub(super) struct Connection {
     line: Line,
     upstream: Arc<Upstream>,
+    /// When it was taken into use. Its rest is counted from then, which is early and costs no clock.
+    since: Boottime,
     /// It carried a request before, so the upstream may be closing it at this moment.
     pub(super) is_reused: bool,
 }
@@ -78,7 +80,7 @@ impl Upstream {
         while let Some((_, line)) = pool.pop_back() {
             if line.sender.is_ready() {
                 let upstream = Arc::clone(self);
-                return Some(Connection { line, upstream, is_reused: true });
+                return Some(Connection { line, upstream, since: now, is_reused: true });
             }
         }
         None
@@ -100,7 +102,8 @@ impl Upstream {
             let _ = connection.await;
         });
         let line = Line { sender, task: task.abort_handle(), is_detached: false };
-        Ok(Connection { line, upstream: Arc::clone(self), is_reused: false })
+        let since = self.clock.now();
+        Ok(Connection { line, upstream: Arc::clone(self), since, is_reused: false })
     }
 }
 
@@ -116,7 +119,7 @@ impl Connection {
 
     /// Gives the connection back after an answer was read to its end.
     pub(super) fn reuse(self) {
-        let Connection { mut line, upstream, .. } = self;
+        let Connection { mut line, upstream, since, .. } = self;
         if !line.sender.is_ready() {
             // Closed, or answered before the request's body was sent, which goes on.
             line.is_detached = true;
@@ -124,8 +127,7 @@ impl Connection {
         }
         let mut pool = upstream.pool.lock().unwrap_or_else(PoisonError::into_inner);
         if pool.len() < POOL_CONNECTIONS {
-            let now = upstream.clock.now();
-            pool.push_back((now, line));
+            pool.push_back((since, line));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
 use crate::clock::Boottime;
 
@@ -28,6 +29,8 @@ pub(super) struct Patience {
 pub(super) struct Watch {
     /// The runtime of the connection's thread.
     pub(super) runtime: Handle,
+    /// Work of that thread that has to end before the thread does.
+    pub(super) tasks: TaskTracker,
     /// A request is in work, or its answer is not written yet.
     serving: AtomicBool,
     /// The answer was handed over to the last byte, but may not be flushed.
@@ -50,9 +53,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(runtime: Handle) -> Watch {
+    pub(super) fn new(runtime: Handle, tasks: TaskTracker) -> Watch {
         Watch {
             runtime,
+            tasks,
             serving: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             uploads: AtomicU32::new(0),
