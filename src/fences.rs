@@ -196,7 +196,7 @@ impl Fences {
                 Step::Stale(highest) => return Err(Refused::Stale { highest }),
                 Step::Load => self.load(&slot).await?,
                 Step::Confirm | Step::Grant => self.raise(&slot, token, demand).await?,
-                Step::Closing => changed.await,
+                Step::Closing => self.wait_for_successor(&slot, changed).await?,
                 Step::Drain { again_at, cut } => {
                     if cut {
                         self.shared.cut();

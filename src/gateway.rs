@@ -18,6 +18,7 @@ mod listener;
 mod refusal;
 mod route;
 mod service;
+mod socket;
 mod target;
 mod token_header;
 mod upload;

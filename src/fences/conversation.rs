@@ -4,9 +4,11 @@
 //! one conversation at a time on a resource. Whoever leaves in the middle leaves the cell as it
 //! was: what the store did all the same only makes the fence stricter once it is read.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::futures::Notified;
 use tokio::time::timeout;
 
 use super::{Demand, Fences, Refused, Slot};
@@ -20,17 +22,33 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 impl Fences {
     /// A slot that stays in memory for as long as the caller holds it. What is raised on one that
     /// is being given up would stay unknown to its successor.
-    async fn open_slot(&self, resource: &Resource) -> Arc<Slot> {
+    async fn open_slot(&self, resource: &Resource) -> Result<Arc<Slot>, Refused> {
         loop {
             let slot = self.slot(resource);
             let changed = slot.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if slot.cell().touch(self.shared.clock.now()) {
-                return Arc::clone(&slot);
+                return Ok(Arc::clone(&slot));
             }
-            changed.await;
+            self.wait_for_successor(&slot, changed).await?;
         }
+    }
+
+    /// Waits until a slot that is being given up is gone, or goes on.
+    pub(super) async fn wait_for_successor(
+        &self,
+        slot: &Arc<Slot>,
+        changed: Pin<&mut Notified<'_>>,
+    ) -> Result<(), Refused> {
+        // One that is gone already tells nobody any more. Asked after `changed` was enabled, so
+        // that one that goes now does.
+        if !self.slots.get(&slot.resource).is_some_and(|now| Arc::ptr_eq(&now, slot)) {
+            return Ok(());
+        }
+        timeout(ANSWER_WITHIN, changed)
+            .await
+            .map_err(|_| StoreError("its grant could not be given back".into()).into())
     }
 
     pub(super) async fn load(&self, slot: &Slot) -> Result<(), Refused> {
@@ -147,7 +165,7 @@ impl Fences {
         resource: &Resource,
         token: Token,
     ) -> Result<Mark, Refused> {
-        let slot = self.open_slot(resource).await;
+        let slot = self.open_slot(resource).await?;
         self.load(&slot).await?;
         let _turn = turn(&slot).await?;
         let before = slot.cell().mark();

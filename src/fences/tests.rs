@@ -78,3 +78,39 @@ async fn a_cell_whose_grants_may_not_be_given_back_is_read_anew() {
     write.await.unwrap().over();
     assert_eq!(fences.census(), (1, 0, 1));
 }
+
+#[tokio::test]
+async fn nobody_waits_for_ever_for_a_cell_that_was_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let fences = fences(&directory).await;
+    let resource = Resource::new("r").unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let evictor = {
+        let (fences, stop) = (Arc::clone(&fences), Arc::clone(&stop));
+        std::thread::spawn(move || {
+            let mut closed = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                for (resource, _) in fences.close_idle() {
+                    closed += 1;
+                    fences.end_closing(&resource, true);
+                }
+            }
+            closed
+        })
+    };
+    let mut admissions = 0u64;
+    let mut hung = false;
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_secs(5) && !hung {
+        // Waits only for the cell: polled by hand, nothing else is behind it.
+        let write = fences.admit(&resource, token(5), &DEMAND);
+        match tokio::time::timeout(Duration::from_secs(20), write).await {
+            Ok(permit) => permit.unwrap().over(),
+            Err(_) => hung = true,
+        }
+        admissions += 1;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let closed = evictor.join().unwrap();
+    assert!(!hung, "a write waited for ever after {admissions} admissions, {closed} evictions");
+}

@@ -11,11 +11,11 @@ use std::time::Duration;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
-use tokio_util::task::TaskTracker;
 
 use super::body::{BodyError, RequestBody, ResponseBody};
 use super::refusal::Refusal;
 use super::route::Route;
+use super::socket::Dirty;
 use super::upstream::{Connection, Upstream};
 use super::vigil::{Stop, within};
 use super::watch::Watch;
@@ -79,12 +79,13 @@ pub(super) async fn forward(
     let upload = sending.request.as_mut().and_then(|request| request.body_mut().on_sent());
     let failed = match sending.send_in_time(Some(&permit)).await {
         Ok(Ok((response, connection))) => {
-            end_of_answered(permit, upload, origin, &connection, &sending.watch.tasks);
+            end_of_answered(permit, upload, origin, &connection, sending);
             return Ok(into_response((response, connection)));
         }
         Ok(Err(refusal)) => refusal,
         Err(Stop::Cut) => {
-            Refusal::OutcomeUnknown("it was cut off, because a newer token's write waited".into())
+            let why = "it was cut off for a newer token's write, or for the end of the gateway";
+            Refusal::OutcomeUnknown(why.into())
         }
         Err(Stop::Late) => Refusal::UpstreamTimeout,
     };
@@ -109,33 +110,55 @@ const fn reason(refusal: &Refusal) -> &'static str {
 }
 
 /// An upstream may answer while the body is still on its way to it; what it does with the rest
-/// nobody knows until it has it.
+/// nobody knows until it has it. So the write is over only when all of it has left this process.
 fn end_of_answered(
     permit: Permit,
-    upload: Option<oneshot::Receiver<()>>,
+    mut upload: Option<oneshot::Receiver<()>>,
     origin: Origin,
     connection: &Connection,
-    tasks: &TaskTracker,
+    sending: &Sending,
 ) {
-    let Some(mut upload) = upload else { return permit.over() };
-    if upload.try_recv().is_ok() {
+    let is_handed_over = upload.as_mut().is_none_or(|upload| upload.try_recv().is_ok());
+    if is_handed_over && !connection.is_dirty() {
         return permit.over();
     }
-    let close = connection.closer();
-    tasks.spawn(async move {
-        let is_whole = loop {
-            tokio::select! {
-                told = &mut upload => break told.is_ok(),
-                () = tokio::time::sleep(LOOKS) => if permit.is_cut() { break false },
-            }
-        };
-        if is_whole {
+    let (close, dirty) = (connection.closer(), connection.dirty());
+    let upload = upload.filter(|_| !is_handed_over);
+    let (clock, until) = (sending.clock, sending.now + origin.route.timeout);
+    sending.watch.tasks.spawn(async move {
+        let must_stop = || permit.is_cut() || clock.now() >= until;
+        // A connection that ended took with it what it still held.
+        let is_lost = || close.is_finished() && dirty.is_dirty();
+        if all_sent(upload, &dirty, || must_stop() || is_lost()).await {
             permit.over();
         } else {
             close.abort();
             permit.in_doubt(origin.write("answered_before_the_body_was_sent"));
         }
     });
+}
+
+/// Waits until the body was handed over and has left this process; `false` if it never does.
+async fn all_sent(
+    upload: Option<oneshot::Receiver<()>>,
+    dirty: &Dirty,
+    must_stop: impl Fn() -> bool,
+) -> bool {
+    if let Some(mut upload) = upload {
+        loop {
+            tokio::select! {
+                told = &mut upload => if told.is_ok() { break } else { return false },
+                () = tokio::time::sleep(LOOKS) => if must_stop() { return false },
+            }
+        }
+    }
+    while dirty.is_dirty() {
+        tokio::time::sleep(LOOKS).await;
+        if must_stop() {
+            return false;
+        }
+    }
+    true
 }
 
 impl Sending {

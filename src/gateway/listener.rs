@@ -33,6 +33,8 @@ const HANDED_OVER: usize = 256;
 /// After an accept failed for want of descriptors: trying again at once would only burn CPU.
 const BREATH: Duration = Duration::from_millis(50);
 
+/// Connections that may still be taken when the gateway closes: as many as the kernel queues.
+const LATE_CONNECTIONS: usize = 1024;
 /// For writes that were cut to be counted as in doubt.
 const LAST_STEPS: Duration = Duration::from_secs(2);
 
@@ -174,27 +176,39 @@ impl Gateway {
 }
 
 impl Acceptor {
-    /// Accepts connections until [`Gateway::close`], and then what the kernel has accepted already.
+    /// Accepts connections until [`Gateway::close`], and then, up to a bound, what the kernel has
+    /// accepted already.
     pub async fn accept(self, listener: TcpListener) {
+        let mut accepted_late = 0;
         for queue in self.queues.iter().cycle() {
             let accepted = tokio::select! {
                 biased;
                 accepted = listener.accept() => accepted,
                 () = self.closing.cancelled() => return,
             };
+            accepted_late += usize::from(self.closing.is_cancelled());
             match accepted.and_then(|(stream, _)| stream.into_std()) {
-                Ok(stream) => {
-                    // Asked for only now, so that a place taken is a connection that is open.
-                    let place = Arc::clone(&self.connections.places).acquire_owned().await;
-                    let Ok(place) = place else { return };
-                    // A thread that is gone takes nothing; the client sees a closed connection.
-                    let _ = queue.send((stream, place)).await;
-                }
+                Ok(_) if accepted_late > LATE_CONNECTIONS => return,
+                // One that finds no place before the end is closed; nothing of it was read.
+                Ok(stream) => tokio::select! {
+                    biased;
+                    () = self.deal(queue, stream) => {}
+                    () = self.closing.cancelled() => {}
+                },
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(BREATH).await;
                 }
             }
+        }
+    }
+
+    async fn deal(&self, queue: &mpsc::Sender<Dealt>, stream: StdTcpStream) {
+        // Asked for only now, so that a place taken is a connection that is open.
+        let place = Arc::clone(&self.connections.places).acquire_owned().await;
+        if let Ok(place) = place {
+            // A thread that is gone takes nothing; the client sees a closed connection.
+            let _ = queue.send((stream, place)).await;
         }
     }
 }

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::body::RequestBody;
+use super::socket::{Dirty, UpstreamSocket};
 use crate::clock::{Boottime, Clock};
 use crate::config;
 
@@ -36,6 +37,7 @@ pub(super) struct Upstream {
 struct Line {
     sender: SendRequest<RequestBody>,
     task: AbortHandle,
+    dirty: Dirty,
     /// The task goes on without the line, and closes the connection when it has no more to do.
     is_detached: bool,
 }
@@ -91,17 +93,17 @@ impl Upstream {
         let stream = tokio::time::timeout(self.connect_timeout, connect)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
-        stream.set_nodelay(true)?;
+        let (socket, dirty) = UpstreamSocket::new(stream)?;
         let (sender, connection) = Builder::new()
             .writev(false)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(socket))
             .await
             .map_err(io::Error::other)?;
         let task = self.runtime.spawn(async move {
             // How a request on it ended is told to whoever sent it.
             let _ = connection.await;
         });
-        let line = Line { sender, task: task.abort_handle(), is_detached: false };
+        let line = Line { sender, task: task.abort_handle(), dirty, is_detached: false };
         let since = self.clock.now();
         Ok(Connection { line, upstream: Arc::clone(self), since, is_reused: false })
     }
@@ -117,10 +119,19 @@ impl Connection {
         self.line.task.clone()
     }
 
+    pub(super) fn is_dirty(&self) -> bool {
+        self.line.dirty.is_dirty()
+    }
+
+    /// Tells whether part of what was sent is still in this process.
+    pub(super) fn dirty(&self) -> Dirty {
+        self.line.dirty.clone()
+    }
+
     /// Gives the connection back after an answer was read to its end.
     pub(super) fn reuse(self) {
         let Connection { mut line, upstream, since, .. } = self;
-        if !line.sender.is_ready() {
+        if !line.sender.is_ready() || line.dirty.is_dirty() {
             // Closed, or answered before the request's body was sent, which goes on.
             line.is_detached = true;
             return;

@@ -10,6 +10,7 @@ mod crash;
 mod demo;
 mod fight;
 mod handover;
+mod late_bytes;
 mod leases;
 mod no_way_around;
 mod run;

@@ -191,3 +191,25 @@ fn clients_that_wait_for_a_lease_or_a_drain_do_not_keep_the_process() {
     assert_eq!(api.tokens("/y"), [1]);
     assert_eq!(gateway.store().grants(), [("/y".to_owned(), 1)]);
 }
+
+#[test]
+fn shutdown_ends_although_all_places_are_taken() {
+    let api = Downstream::start();
+    let mut gateway = Gateway::with_config(&format!(
+        "[[upstream]]\nname = \"api\"\nurl = \"http://{}\"\nsettle = \"1s\"\ntimeout = \"10m\"\n\
+         [[route]]\npath = \"/{{*rest}}\"\ntokens = \"ordered\"\n[shutdown]\ngrace = \"1s\"\n\
+         [limits]\nconnections = 1\n",
+        api.address
+    ));
+    api.behave("/x", Behaviour::Hold);
+    let mut client = Connection::open(gateway.proxy);
+    client.write(request("PUT", "/x", &[("Fencing-Token", "1")], b"x"));
+    api.wait_for(1);
+    // One more is accepted and waits for a place.
+    let _other = Connection::open(gateway.proxy);
+    thread::sleep(Duration::from_millis(300));
+    gateway.signal(Signal::TERM);
+    let told = Instant::now();
+    gateway.wait();
+    assert!(told.elapsed() < Duration::from_secs(10));
+}
