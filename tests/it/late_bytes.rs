@@ -1,6 +1,8 @@
 //! Bytes of an older write that are still on their way when its answer is here, or when it is cut:
 //! in the gateway's memory, and in its kernel's queue. A newer write must not overtake them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
