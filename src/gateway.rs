@@ -2,7 +2,7 @@
 //!
 //! One thread per core, each with a runtime, a connection pool and all its connections to itself;
 //! the fences are the only thing shared. A request goes head → route → resource → token → body →
-//! admission → permit → forward, and what [`forward`] takes is the permit itself: no write reaches
+//! admission → permit → forward, and what `forward` takes is the permit itself: no write reaches
 //! an upstream of a fenced route without one.
 //! Deliberately absent: any decision about fences (that is [`crate::fences`]), retries of a write
 //! of which one byte may have been sent, and rewriting of request targets: what is judged is what is

@@ -1,4 +1,4 @@
-//! Fencegate: a reverse proxy that makes an HTTP API safe to write from workers that hold leases.
+#![doc = include_str!("../ARCHITECTURE.md")]
 
 pub mod admin;
 pub mod cli;

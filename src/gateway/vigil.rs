@@ -1,7 +1,7 @@
 //! Time limits that cost nothing per request.
 //!
 //! A timer per request would be set and taken back each time, for a limit that is hardly ever
-//! reached. Instead each connection has a [`Watch`](super::watch::Watch) that knows what it is at and
+//! reached. Instead each connection has a [`Watch`] that knows what it is at and
 //! until when, and one watchman per thread looks at all of them a few times a second. Whoever is
 //! late is called and finds out by itself: the watchman never decides what a missed limit means.
 
