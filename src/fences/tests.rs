@@ -32,9 +32,10 @@ async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
 }
 
 const DEMAND: Demand = Demand {
-    terms: Terms { settle: Duration::from_secs(1), drain: Duration::from_secs(1) },
+    terms: Terms { settle: Duration::from_secs(1), drain: Some(Duration::from_secs(1)) },
     wait: Duration::from_secs(5),
     held: false,
+    limit: None,
 };
 
 fn token(number: i64) -> Token {
@@ -77,4 +78,42 @@ async fn a_cell_whose_grants_may_not_be_given_back_is_read_anew() {
 
     write.await.unwrap().over();
     assert_eq!(fences.census(), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn a_limited_write_is_refused_for_what_did_not_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let fences = fences(&directory).await;
+    let resource = Resource::new("r").unwrap();
+    let demand = Demand { limit: Some(Duration::from_millis(20)), ..DEMAND };
+    let slot = fences.slot(&resource);
+    let busy = slot.turn.lock().await;
+
+    let refused = fences.admit(&resource, token(5), &demand).await.err();
+
+    assert!(matches!(refused, Some(Refused::Store(_))), "{refused:?}");
+    drop(busy);
+    fences.admit(&resource, token(5), &demand).await.unwrap().over();
+}
+
+#[tokio::test]
+async fn only_the_end_of_a_shutdown_cuts_a_write_that_cuts_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let fences = fences(&directory).await;
+    let resource = Resource::new("r").unwrap();
+    let observer = Demand { terms: Terms { drain: None, ..DEMAND.terms }, ..DEMAND };
+    let impatient = Demand {
+        terms: Terms { drain: Some(Duration::ZERO), ..DEMAND.terms },
+        wait: Duration::ZERO,
+        ..DEMAND
+    };
+    let observed = fences.admit(&resource, token(5), &observer).await.unwrap();
+
+    let newer = fences.admit(&resource, token(6), &impatient).await.err();
+
+    assert!(matches!(newer, Some(Refused::Draining)), "{newer:?}");
+    assert!(!observed.is_cut());
+    fences.cut_all();
+    assert!(observed.is_cut());
+    observed.over();
 }
