@@ -8,6 +8,7 @@ mod bad_input;
 mod bodies;
 mod crash;
 mod demo;
+mod durable;
 mod fight;
 mod handover;
 mod leases;
