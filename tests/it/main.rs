@@ -14,6 +14,7 @@ mod handover;
 mod leases;
 mod no_way_around;
 mod observe;
+mod readme;
 mod run;
 mod run_gateway;
 mod shutdown;
