@@ -12,6 +12,7 @@ command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || packages+=(nginx-light)
 command -v curl >/dev/null || packages+=(curl)
 command -v setpriv >/dev/null || packages+=(util-linux)
 command -v mount >/dev/null || packages+=(mount)
+command -v strace >/dev/null || packages+=(strace)
 if [ ${#packages[@]} -gt 0 ]; then
     say "Installing ${packages[*]}"
     if [ "$(id -u)" -ne 0 ]; then

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::{Boottime, Clock};
@@ -27,7 +28,7 @@ use crate::fence::{Resource, Step, Terms, Token};
 use crate::metrics::FenceMetrics;
 use crate::store::{FenceRow, FenceStore, StoreError};
 
-use conversation::answer_within;
+use conversation::{Asked, answer_within};
 pub use housekeeping::Bounds;
 pub use in_doubt::{DoubtView, Doubts, LeftView, Write};
 pub use permit::Permit;
@@ -42,6 +43,9 @@ pub struct Demand {
     pub wait: Duration,
     /// Whether the coordinator has to confirm a new token (promise 4).
     pub held: bool,
+    /// How long all of it may take, if there is a limit for that: then the write is refused for what
+    /// it was waiting for.
+    pub limit: Option<Duration>,
 }
 
 /// Why a write was not admitted.
@@ -151,7 +155,7 @@ impl Fences {
         let slot = self.slots.get(resource)?;
         let step = slot.cell().admit(token, terms, now);
         match step {
-            Step::Admit => Some(Ok(Permit::new(Arc::clone(&slot), token, terms.settle))),
+            Step::Admit => Some(Ok(Permit::new(Arc::clone(&slot), token, terms))),
             Step::Stale(highest) => Some(Err(Refused::Stale { highest })),
             Step::Drain { cut, .. } => {
                 // Said once; if it were dropped here, nobody would ever tell those that are cut.
@@ -175,6 +179,21 @@ impl Fences {
         token: Token,
         demand: &Demand,
     ) -> Result<Permit, Refused> {
+        let asked = Asked::default();
+        let decided = self.decide(resource, token, demand, &asked);
+        match demand.limit {
+            Some(limit) => timeout(limit, decided).await.unwrap_or_else(|_| Err(asked.is_silent())),
+            None => decided.await,
+        }
+    }
+
+    async fn decide(
+        &self,
+        resource: &Resource,
+        token: Token,
+        demand: &Demand,
+        asked: &Asked,
+    ) -> Result<Permit, Refused> {
         let give_up_at = self.shared.clock.now() + demand.wait;
         let mut draining = None;
         loop {
@@ -191,11 +210,11 @@ impl Fences {
             match step {
                 Step::Admit => {
                     self.release_over(&slot);
-                    return Ok(Permit::new(Arc::clone(&slot), token, demand.terms.settle));
+                    return Ok(Permit::new(Arc::clone(&slot), token, &demand.terms));
                 }
                 Step::Stale(highest) => return Err(Refused::Stale { highest }),
                 Step::Load => self.load(&slot).await?,
-                Step::Confirm | Step::Grant => self.raise(&slot, token, demand).await?,
+                Step::Confirm | Step::Grant => self.raise(&slot, token, demand, asked).await?,
                 Step::Closing => self.wait_for_successor(&slot, changed).await?,
                 Step::Drain { again_at, cut } => {
                     if cut {

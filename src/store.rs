@@ -4,6 +4,8 @@
 //! is on disk (fsynced). An `Err` means that the caller does not know whether it happened; every
 //! operation is idempotent, so that it may be tried again.
 
+#[cfg(test)]
+mod contract;
 mod sqlite;
 
 use std::sync::Arc;

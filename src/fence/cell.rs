@@ -39,8 +39,9 @@ pub struct LeftGrant {
 pub struct Terms {
     /// The settle time of the upstream.
     pub settle: Duration,
-    /// How long older writes in flight may finish before they are cut.
-    pub drain: Duration,
+    /// How long older writes in flight may finish before they are cut; `None`: they never are, and
+    /// neither is this write.
+    pub drain: Option<Duration>,
 }
 
 /// What is to be done about a write.
@@ -152,7 +153,7 @@ impl Cell {
     }
 
     /// Whether older tenures still have to end, cutting those whose time is up.
-    fn drain(&mut self, limit: Duration, now: Boottime) -> Option<Step> {
+    fn drain(&mut self, limit: Option<Duration>, now: Boottime) -> Option<Step> {
         let mut again_at = None;
         let mut cut = false;
         let mut waiting = false;
@@ -167,10 +168,11 @@ impl Cell {
             } else if older.cut {
                 None
             } else {
-                let cut_at = *older.revoked_at.get_or_insert(now) + limit;
-                older.cut = cut_at <= now;
+                let revoked_at = *older.revoked_at.get_or_insert(now);
+                let cut_at = limit.map(|limit| revoked_at + limit);
+                older.cut = cut_at.is_some_and(|cut_at| cut_at <= now);
                 cut |= older.cut;
-                (!older.cut).then_some(cut_at)
+                cut_at.filter(|_| !older.cut)
             };
             again_at = [again_at, next].into_iter().flatten().min();
         }

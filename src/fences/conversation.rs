@@ -6,6 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::futures::Notified;
@@ -67,6 +68,7 @@ impl Fences {
         slot: &Slot,
         token: Token,
         demand: &Demand,
+        asked: &Asked,
     ) -> Result<(), Refused> {
         // One conversation with store and coordinator at a time on one resource: of many writes of
         // one new token the first asks, and the others find its answer.
@@ -75,10 +77,12 @@ impl Fences {
         let first = slot.cell().first_step(token, &demand.terms);
         let owner = match first {
             Some(Step::Grant) => None,
-            Some(Step::Confirm) if demand.held => match self.confirm(slot, token, before).await? {
-                Some(owner) => Some(owner),
-                None => return Ok(()),
-            },
+            Some(Step::Confirm) if demand.held => {
+                match self.confirm(slot, token, before, asked).await? {
+                    Some(owner) => Some(owner),
+                    None => return Ok(()),
+                }
+            }
             Some(Step::Confirm) => None,
             _ => return Ok(()),
         };
@@ -99,13 +103,16 @@ impl Fences {
         slot: &Slot,
         token: Token,
         before: Option<Mark>,
+        asked: &Asked,
     ) -> Result<Option<Owner>, Refused> {
-        let asked = {
+        let answer = {
             let _timed = self.shared.metrics.coordinator.start_timer();
+            asked.is_coordinator.store(true, Ordering::Relaxed);
             timeout(ANSWER_WITHIN, self.coordinator.holder(slot.resource.clone())).await
         };
+        asked.is_coordinator.store(false, Ordering::Relaxed);
         let holder =
-            asked.unwrap_or_else(|_| Err(CoordinatorError("it took longer than 10 s".into())))?;
+            answer.unwrap_or_else(|_| Err(CoordinatorError("it took longer than 10 s".into())))?;
         match holder {
             Some(lease) if lease.token == token => Ok(Some(lease.owner)),
             Some(lease) if lease.token > token => {
@@ -174,6 +181,24 @@ impl Fences {
         self.record(&slot, raise, before).await?;
         let mark = slot.cell().mark();
         Ok(mark.unwrap_or(Mark { token, confirmed: false }))
+    }
+}
+
+/// Who is being asked, to be blamed when time is up. It is the store unless it is the coordinator.
+#[derive(Default)]
+pub(super) struct Asked {
+    is_coordinator: AtomicBool,
+}
+
+impl Asked {
+    /// What a write is refused for if who was asked did not answer in time.
+    pub(super) fn is_silent(&self) -> Refused {
+        let why = "it took longer than this write waits for it";
+        if self.is_coordinator.load(Ordering::Relaxed) {
+            CoordinatorError(why.into()).into()
+        } else {
+            StoreError(why.into()).into()
+        }
     }
 }
 

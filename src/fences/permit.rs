@@ -1,10 +1,11 @@
 //! The right to forward one write.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Slot, Write};
-use crate::fence::{Outcome, Resource, Token};
+use crate::fence::{Outcome, Resource, Terms, Token};
 
 /// The right to forward one write, and the duty to say how it ended. While it exists, no newer
 /// token's write is forwarded on its resource. Dropped without a word, the write counts as in doubt.
@@ -12,12 +13,14 @@ pub struct Permit {
     slot: Arc<Slot>,
     token: Token,
     settle: Duration,
+    yields: bool,
     ended: bool,
 }
 
 impl Permit {
-    pub(super) fn new(slot: Arc<Slot>, token: Token, settle: Duration) -> Permit {
-        Permit { slot, token, settle, ended: false }
+    pub(super) fn new(slot: Arc<Slot>, token: Token, terms: &Terms) -> Permit {
+        let Terms { settle, drain } = *terms;
+        Permit { slot, token, settle, yields: drain.is_some(), ended: false }
     }
 
     /// The resource.
@@ -42,11 +45,13 @@ impl Permit {
         self.end_in_doubt(write);
     }
 
-    /// Whether the write has to stop, because a newer one has waited long enough. Worth asking when
+    /// Whether the write has to stop, because a newer one has waited long enough or the gateway is at
+    /// the end of its shutdown. One that cuts nobody only stops for the latter. Worth asking when
     /// [`Fences::cuts`](super::Fences::cuts) has changed.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        self.slot.cell().is_cut(self.token)
+        let is_closed = || self.slot.shared.is_closed.load(Ordering::Acquire);
+        self.slot.cell().is_cut(self.token) && (self.yields || is_closed())
     }
 
     fn end_in_doubt(&mut self, write: Write) {

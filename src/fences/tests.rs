@@ -1,8 +1,10 @@
+use async_trait::async_trait;
 use futures_util::poll;
 use prometheus::Registry;
 
 use super::*;
-use crate::coordinator::{Embedded, LeaseMetrics};
+use crate::coordinator::{Acquired, Embedded, Lease, LeaseMetrics, Released};
+use crate::fence::Owner;
 use crate::store::{Database, SqliteFences};
 
 async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
@@ -32,9 +34,10 @@ async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
 }
 
 const DEMAND: Demand = Demand {
-    terms: Terms { settle: Duration::from_secs(1), drain: Duration::from_secs(1) },
+    terms: Terms { settle: Duration::from_secs(1), drain: Some(Duration::from_secs(1)) },
     wait: Duration::from_secs(5),
     held: false,
+    limit: None,
 };
 
 fn token(number: i64) -> Token {
@@ -113,4 +116,93 @@ async fn nobody_waits_for_ever_for_a_cell_that_was_given_up() {
     stop.store(true, Ordering::Relaxed);
     let closed = evictor.join().unwrap();
     assert!(!hung, "a write waited for ever after {admissions} admissions, {closed} evictions");
+}
+
+#[tokio::test]
+async fn a_limited_write_is_refused_for_what_did_not_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let fences = fences(&directory).await;
+    let resource = Resource::new("r").unwrap();
+    let demand = Demand { limit: Some(Duration::from_millis(20)), ..DEMAND };
+    let slot = fences.slot(&resource);
+    let busy = slot.turn.lock().await;
+
+    let refused = fences.admit(&resource, token(5), &demand).await.err();
+
+    assert!(matches!(refused, Some(Refused::Store(_))), "{refused:?}");
+    drop(busy);
+    fences.admit(&resource, token(5), &demand).await.unwrap().over();
+}
+
+/// A coordinator that hangs, which the embedded one cannot be made to do.
+struct Silent;
+
+#[async_trait]
+impl Coordinator for Silent {
+    async fn acquire(
+        &self,
+        _: Resource,
+        _: Owner,
+        _: Duration,
+        _: Duration,
+    ) -> Result<Acquired, CoordinatorError> {
+        std::future::pending().await
+    }
+
+    async fn renew(
+        &self,
+        _: Resource,
+        _: Owner,
+        _: Token,
+        _: Option<Duration>,
+    ) -> Result<Option<Lease>, CoordinatorError> {
+        std::future::pending().await
+    }
+
+    async fn release(&self, _: Resource, _: Owner, _: Token) -> Result<Released, CoordinatorError> {
+        std::future::pending().await
+    }
+
+    async fn holder(&self, _: Resource) -> Result<Option<Lease>, CoordinatorError> {
+        std::future::pending().await
+    }
+
+    async fn list(&self, _: Option<Resource>, _: u32) -> Result<Vec<Lease>, CoordinatorError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_limited_write_blames_the_coordinator_if_that_one_is_silent() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut fences = fences(&directory).await;
+    Arc::get_mut(&mut fences).expect("nobody else has it").coordinator = Arc::new(Silent);
+    let resource = Resource::new("r").unwrap();
+    let demand = Demand { limit: Some(Duration::from_secs(1)), held: true, ..DEMAND };
+
+    let refused = fences.admit(&resource, token(5), &demand).await.err();
+
+    assert!(matches!(refused, Some(Refused::Coordinator(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn only_the_end_of_a_shutdown_cuts_a_write_that_cuts_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let fences = fences(&directory).await;
+    let resource = Resource::new("r").unwrap();
+    let observer = Demand { terms: Terms { drain: None, ..DEMAND.terms }, ..DEMAND };
+    let impatient = Demand {
+        terms: Terms { drain: Some(Duration::ZERO), ..DEMAND.terms },
+        wait: Duration::ZERO,
+        ..DEMAND
+    };
+    let observed = fences.admit(&resource, token(5), &observer).await.unwrap();
+
+    let newer = fences.admit(&resource, token(6), &impatient).await.err();
+
+    assert!(matches!(newer, Some(Refused::Draining)), "{newer:?}");
+    assert!(!observed.is_cut());
+    fences.cut_all();
+    assert!(observed.is_cut());
+    observed.over();
 }

@@ -18,6 +18,9 @@ use crate::metrics::{GatewayMetrics, RouteMetrics};
 /// Matches every path, `/` included, although matchit's catch-all does not.
 const EVERY_PATH: &str = "/{*rest}";
 
+/// What an observed write may lose to its judgement.
+const OBSERVE_WITHIN: Duration = Duration::from_secs(1);
+
 /// All routes.
 pub(super) struct RouteTable {
     paths: matchit::Router<usize>,
@@ -86,12 +89,7 @@ impl Route {
             name: Arc::from(route.name.as_str()),
             upstream_name: Arc::from(upstream.name.as_str()),
             upstream: route.upstream,
-            demand: Demand {
-                terms: Terms { settle: upstream.settle, drain: route.drain },
-                // An observer delays nobody.
-                wait: if route.mode == Mode::Observe { Duration::ZERO } else { route.wait },
-                held: route.tokens == Tokens::Held,
-            },
+            demand: demand(route, upstream.settle),
             observe: route.mode == Mode::Observe,
             timeout: upstream.timeout,
             buffer_bytes: route.buffer_bytes,
@@ -128,6 +126,26 @@ impl Route {
             });
         }
         Cow::Owned(name)
+    }
+}
+
+fn demand(route: &RouteConfig, settle: Duration) -> Demand {
+    let held = route.tokens == Tokens::Held;
+    match route.mode {
+        Mode::Enforce => Demand {
+            terms: Terms { settle, drain: Some(route.drain) },
+            wait: route.wait,
+            held,
+            limit: None,
+        },
+        // An observer cuts nobody, is cut by nobody, and waits for no other write. It does wait
+        // for the store and the coordinator, as its mark has to be right once it enforces.
+        Mode::Observe => Demand {
+            terms: Terms { settle, drain: None },
+            wait: Duration::ZERO,
+            held,
+            limit: Some(OBSERVE_WITHIN),
+        },
     }
 }
 

@@ -163,3 +163,6 @@ async fn run_all(
 fn closed() -> StoreError {
     StoreError(Arc::from("the store is closed"))
 }
+
+#[cfg(test)]
+mod tests;

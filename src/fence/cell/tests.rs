@@ -116,7 +116,7 @@ impl World {
     }
 
     fn ask_for(&mut self, token: Token, settle: Duration) -> Step {
-        let terms = Terms { settle, drain: DRAIN };
+        let terms = Terms { settle, drain: Some(DRAIN) };
         let step = self.cell.admit(token, &terms, self.now);
         match step {
             Step::Admit => self.check_admitted(token, settle),
@@ -354,7 +354,7 @@ fn open(mark: u64, now: Boottime) -> Cell {
 #[test]
 fn a_cell_that_is_being_given_up_admits_nothing_and_can_be_reopened() {
     let now = Clock::new().now();
-    let terms = Terms { settle: SETTLES[0], drain: DRAIN };
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN) };
     let mut cell = open(5, now);
     cell.granted(token(5), terms.settle);
     assert_eq!(cell.close(now).unwrap().as_slice(), [token(5)]);
@@ -368,7 +368,7 @@ fn a_cell_that_is_being_given_up_admits_nothing_and_can_be_reopened() {
 #[test]
 fn an_operators_mark_refuses_older_tokens_and_admits_nobody_by_itself() {
     let now = Clock::new().now();
-    let terms = Terms { settle: SETTLES[0], drain: DRAIN };
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN) };
     let mut cell = open(5, now);
     cell.granted(token(5), terms.settle);
     cell.raised(Mark { token: token(9), confirmed: false }, now);
@@ -381,6 +381,23 @@ fn a_longer_settle_time_is_recorded_before_a_write_relies_on_it() {
     let now = Clock::new().now();
     let mut cell = open(5, now);
     cell.granted(token(5), SETTLES[0]);
-    let longer = Terms { settle: SETTLES[1], drain: DRAIN };
+    let longer = Terms { settle: SETTLES[1], drain: Some(DRAIN) };
     assert_eq!(cell.admit(token(5), &longer, now), Step::Grant);
+}
+
+#[test]
+fn who_may_not_cut_leaves_older_writes_alone_for_ever() {
+    let now = Clock::new().now();
+    let observer = Terms { settle: SETTLES[0], drain: None };
+    let mut cell = open(5, now);
+    cell.granted(token(5), observer.settle);
+    assert_eq!(cell.admit(token(5), &observer, now), Step::Admit);
+    cell.raised(Mark { token: token(6), confirmed: true }, now);
+    cell.granted(token(6), observer.settle);
+
+    let much_later = now + Duration::from_secs(3600);
+    let step = cell.admit(token(6), &observer, much_later);
+
+    assert_eq!(step, Step::Drain { again_at: None, cut: false });
+    assert!(!cell.is_cut(token(5)));
 }

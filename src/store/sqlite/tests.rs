@@ -1,0 +1,46 @@
+use std::time::Duration;
+
+use super::*;
+use crate::store::FenceStore;
+use crate::store::contract::{self, Subject};
+
+/// A file, and the run that has it open.
+struct Run {
+    directory: tempfile::TempDir,
+    fences: Option<SqliteFences>,
+    tasks: TaskTracker,
+}
+
+impl Run {
+    async fn first() -> Run {
+        let directory = tempfile::tempdir().unwrap();
+        let mut run = Run { directory, fences: None, tasks: TaskTracker::new() };
+        run.open().await;
+        run
+    }
+
+    async fn open(&mut self) {
+        let clock = Clock::new();
+        self.tasks = TaskTracker::new();
+        let path = self.directory.path().join("store.db");
+        let database = Database::open(&path, clock, &self.tasks).await.unwrap();
+        self.fences = Some(SqliteFences::new(&database, clock, &self.tasks));
+    }
+}
+
+#[async_trait(?Send)]
+impl Subject for Run {
+    fn store(&self) -> &dyn FenceStore {
+        self.fences.as_ref().expect("a run is on")
+    }
+
+    async fn next_run(&mut self) {
+        self.fences = None;
+        self.tasks.close();
+        let ended = tokio::time::timeout(Duration::from_secs(20), self.tasks.wait()).await;
+        ended.expect("nobody holds the store any more");
+        self.open().await;
+    }
+}
+
+contract::tests!(Run::first());
