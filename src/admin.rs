@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +51,7 @@ pub fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-async fn metrics(State(admin): State<Admin>) -> Result<String, Problem> {
+async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Problem> {
     let (cells, in_flight, grants) = admin.fences.census();
     let census = &admin.census;
     census.cells.set(cells.cast_signed() as i64);
@@ -57,9 +59,11 @@ async fn metrics(State(admin): State<Admin>) -> Result<String, Problem> {
     census.grants.set(grants.cast_signed());
     census.in_doubt.set(admin.fences.doubts().unsettled().cast_signed() as i64);
     census.connections.set(admin.connections.open().cast_signed() as i64);
-    TextEncoder::new()
-        .encode_to_string(&admin.registry.gather())
-        .map_err(|error| Problem::new(Code::Overloaded, error.to_string()))
+    let families = admin.registry.gather();
+    let text = TextEncoder::new()
+        .encode_to_string(&families)
+        .map_err(|error| Problem::new(Code::Overloaded, error.to_string()))?;
+    Ok(([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
@@ -146,7 +150,6 @@ async fn raise(
         problem.highest_token = Some(mark.token);
         return Err(problem);
     }
-    tracing::warn!(%resource, %token, "mark raised by an operator");
     show(State(admin), Ok(Path(resource.to_string()))).await
 }
 

@@ -26,12 +26,16 @@ use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::fence::{Resource, Step, Terms, Token};
 use crate::metrics::FenceMetrics;
 use crate::store::{FenceRow, FenceStore, StoreError};
+use crate::trace::TraceId;
 
 use conversation::answer_within;
 pub use housekeeping::Bounds;
 pub use in_doubt::{DoubtView, Doubts, LeftView, Write};
 pub use permit::Permit;
 pub(crate) use slot::Slot;
+
+/// Grants of earlier runs that get a line each at the start; of the others there is a count.
+const LEFT_LINES: u32 = 100;
 
 /// What a write asks for.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +169,7 @@ impl Fences {
     }
 
     /// Admits or refuses a write; waits for the store, the coordinator and older writes where it
-    /// has to.
+    /// has to. `trace_id` is said with what is logged of it.
     ///
     /// # Errors
     /// See [`Refused`]. Nothing was forwarded.
@@ -174,6 +178,7 @@ impl Fences {
         resource: &Resource,
         token: Token,
         demand: &Demand,
+        trace_id: TraceId,
     ) -> Result<Permit, Refused> {
         let give_up_at = self.shared.clock.now() + demand.wait;
         let mut draining = None;
@@ -195,14 +200,14 @@ impl Fences {
                 }
                 Step::Stale(highest) => return Err(Refused::Stale { highest }),
                 Step::Load => self.load(&slot).await?,
-                Step::Confirm | Step::Grant => self.raise(&slot, token, demand).await?,
+                Step::Confirm | Step::Grant => self.raise(&slot, token, demand, trace_id).await?,
                 Step::Closing => changed.await,
                 Step::Drain { again_at, cut } => {
                     if cut {
                         self.shared.cut();
                     }
                     draining.get_or_insert_with(|| self.shared.metrics.drain.start_timer());
-                    self.wait_for_drain(&slot, changed, again_at, give_up_at).await?;
+                    self.wait_for_drain(changed, again_at, give_up_at).await?;
                 }
             }
         }
@@ -210,14 +215,12 @@ impl Fences {
 
     async fn wait_for_drain(
         &self,
-        slot: &Slot,
         changed: std::pin::Pin<&mut tokio::sync::futures::Notified<'_>>,
         again_at: Option<Boottime>,
         give_up_at: Boottime,
     ) -> Result<(), Refused> {
         let clock = self.shared.clock;
         if clock.now() >= give_up_at {
-            tracing::warn!(resource = %slot.resource, "older writes were not over in time");
             return Err(Refused::Draining);
         }
         let look_at = again_at.map_or(give_up_at, |again_at| again_at.min(give_up_at));
@@ -297,6 +300,24 @@ impl Fences {
             })
         });
         Ok(views.collect())
+    }
+
+    /// Puts on record, at the start, which grants an earlier run did not give back: writes under
+    /// them may be in doubt, and nobody else will ever say so.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn log_left(&self) -> Result<(), StoreError> {
+        let left = self.left(LEFT_LINES).await?;
+        for LeftView { resource, token, settles_at } in &left {
+            tracing::warn!(%resource, %token, %settles_at, "grant left by an earlier run");
+        }
+        let all = answer_within(self.store.count_left()).await?;
+        let more = all.saturating_sub(left.len() as u64);
+        if more > 0 {
+            tracing::warn!(more, all, "more grants were left by earlier runs");
+        }
+        Ok(())
     }
 
     /// Queues the grants of tenures that are over to be given back.

@@ -25,7 +25,7 @@ use crate::config::{Config, Store};
 use crate::coordinator::{Coordinator, CoordinatorError, Embedded, LeaseMetrics};
 use crate::fences::{Bounds, Fences};
 use crate::gateway::{Gateway, GatewayParts};
-use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
+use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
 use crate::store::{Database, OpenError, SqliteFences};
 use crate::{http_server, lease_api};
 
@@ -98,7 +98,8 @@ impl Running {
         let registry = Registry::new();
         let store_tasks = TaskTracker::new();
         let Store::Sqlite(path) = &config.store;
-        let database = Database::open(path, clock, &store_tasks).await?;
+        let database =
+            Database::open(path, clock, &store_tasks, StoreMetrics::register(&registry)?).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
         let coordinator: Arc<dyn Coordinator> =
@@ -111,6 +112,9 @@ impl Running {
             FenceMetrics::register(&registry)?,
             &store_tasks,
         );
+        if let Err(error) = fences.log_left().await {
+            tracing::warn!(%error, "what earlier runs left behind could not be looked up");
+        }
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),

@@ -13,6 +13,7 @@ use super::{Demand, Fences, Refused, Slot};
 use crate::coordinator::CoordinatorError;
 use crate::fence::{Mark, Owner, Resource, Step, Token};
 use crate::store::{Raise, StoreError};
+use crate::trace::TraceId;
 
 /// A store or coordinator that takes longer is treated as not answering.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -49,6 +50,7 @@ impl Fences {
         slot: &Slot,
         token: Token,
         demand: &Demand,
+        trace_id: TraceId,
     ) -> Result<(), Refused> {
         // One conversation with store and coordinator at a time on one resource: of many writes of
         // one new token the first asks, and the others find its answer.
@@ -57,10 +59,12 @@ impl Fences {
         let first = slot.cell().first_step(token, &demand.terms);
         let owner = match first {
             Some(Step::Grant) => None,
-            Some(Step::Confirm) if demand.held => match self.confirm(slot, token, before).await? {
-                Some(owner) => Some(owner),
-                None => return Ok(()),
-            },
+            Some(Step::Confirm) if demand.held => {
+                match self.confirm(slot, token, before, trace_id).await? {
+                    Some(owner) => Some(owner),
+                    None => return Ok(()),
+                }
+            }
             Some(Step::Confirm) => None,
             _ => return Ok(()),
         };
@@ -71,7 +75,7 @@ impl Fences {
             owner,
             grant: Some(demand.terms.settle),
         };
-        self.record(slot, raise, before).await
+        self.record(slot, raise, before, Some(trace_id)).await
     }
 
     /// Asks the coordinator whose token this is. `None`: a newer holder's, and the mark has been
@@ -81,6 +85,7 @@ impl Fences {
         slot: &Slot,
         token: Token,
         before: Option<Mark>,
+        trace_id: TraceId,
     ) -> Result<Option<Owner>, Refused> {
         let asked = {
             let _timed = self.shared.metrics.coordinator.start_timer();
@@ -98,15 +103,22 @@ impl Fences {
                     owner: Some(lease.owner),
                     grant: None,
                 };
-                self.record(slot, raise, before).await?;
+                self.record(slot, raise, before, Some(trace_id)).await?;
                 Ok(None)
             }
             _ => Err(Refused::NotHeld { highest: before.map(|mark| mark.token) }),
         }
     }
 
-    /// Makes a raise durable, and only then known: promise 1.
-    async fn record(&self, slot: &Slot, raise: Raise, before: Option<Mark>) -> Result<(), Refused> {
+    /// Makes a raise durable, and only then known: promise 1. Without the trace of a write it is an
+    /// operator's.
+    async fn record(
+        &self,
+        slot: &Slot,
+        raise: Raise,
+        before: Option<Mark>,
+        trace_id: Option<TraceId>,
+    ) -> Result<(), Refused> {
         let Raise { token, grant, owner, .. } = raise.clone();
         let mark = {
             let _timed = self.shared.metrics.raise.start_timer();
@@ -126,13 +138,16 @@ impl Fences {
         slot.changed.notify_waiters();
         if before.is_none_or(|before| before.token < mark.token) {
             self.shared.metrics.raises.inc();
+            let message =
+                if trace_id.is_some() { "mark raised" } else { "mark raised by an operator" };
             tracing::info!(
                 resource = %slot.resource,
                 owner = owner.as_ref().map(Owner::as_str),
                 token = %token,
                 mark = %mark.token,
-                mark_before = before.map(|mark| mark.token.get()),
-                "mark raised"
+                mark_before = before.map(|mark| display(mark.token)),
+                trace_id = trace_id.map(display),
+                "{message}"
             );
         }
         Ok(())
@@ -153,7 +168,7 @@ impl Fences {
         let before = slot.cell().mark();
         let raise =
             Raise { resource: resource.clone(), token, confirmed: false, owner: None, grant: None };
-        self.record(&slot, raise, before).await?;
+        self.record(&slot, raise, before, None).await?;
         let mark = slot.cell().mark();
         Ok(mark.unwrap_or(Mark { token, confirmed: false }))
     }

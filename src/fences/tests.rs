@@ -3,12 +3,14 @@ use prometheus::Registry;
 
 use super::*;
 use crate::coordinator::{Embedded, LeaseMetrics};
+use crate::metrics::StoreMetrics;
 use crate::store::{Database, SqliteFences};
 
 async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
     let (clock, tasks, registry) = (Clock::new(), TaskTracker::new(), Registry::new());
     let path = directory.path().join("store.db");
-    let database = Database::open(&path, clock, &tasks).await.unwrap();
+    let store_metrics = StoreMetrics::register(&registry).unwrap();
+    let database = Database::open(&path, clock, &tasks, store_metrics).await.unwrap();
     let metrics = LeaseMetrics::register(&registry).unwrap();
     let coordinator = Embedded::start(&database, clock, &tasks, metrics).await.unwrap();
     let (over, _) = mpsc::channel(1);
@@ -41,12 +43,16 @@ fn token(number: i64) -> Token {
     Token::from_i64(number).unwrap()
 }
 
+fn trace_id() -> TraceId {
+    crate::trace::TraceIds::new().next()
+}
+
 #[tokio::test]
 async fn an_operators_raise_is_not_made_on_a_cell_that_is_being_given_up() {
     let directory = tempfile::tempdir().unwrap();
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
-    fences.admit(&resource, token(5), &DEMAND).await.unwrap().over();
+    fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
     assert_eq!(fences.close_idle(), [(resource.clone(), vec![token(5)])]);
 
     let mut raise = std::pin::pin!(fences.raise_by_operator(&resource, token(9)));
@@ -56,7 +62,7 @@ async fn an_operators_raise_is_not_made_on_a_cell_that_is_being_given_up() {
     assert_eq!(row.highest_token, token(5), "its successor might have read the mark before");
     fences.end_closing(&resource, true);
     assert_eq!(raise.await.unwrap().token, token(9));
-    let refused = fences.admit(&resource, token(5), &DEMAND).await.err();
+    let refused = fences.admit(&resource, token(5), &DEMAND, trace_id()).await.err();
     assert!(matches!(refused, Some(Refused::Stale { highest }) if highest == token(9)));
 }
 
@@ -65,12 +71,12 @@ async fn a_cell_whose_grants_may_not_be_given_back_is_read_anew() {
     let directory = tempfile::tempdir().unwrap();
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
-    fences.admit(&resource, token(5), &DEMAND).await.unwrap().over();
+    fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
     assert_eq!(fences.close_idle().len(), 1);
     assert!(
         fences.admit_from_memory("r", token(5), &DEMAND.terms, fences.shared.clock.now()).is_none()
     );
-    let mut write = std::pin::pin!(fences.admit(&resource, token(5), &DEMAND));
+    let mut write = std::pin::pin!(fences.admit(&resource, token(5), &DEMAND, trace_id()));
     assert!(poll!(&mut write).is_pending());
 
     fences.end_closing(&resource, false);

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::{Batcher, Database};
 use crate::clock::{Clock, WallTime};
 use crate::fence::{LeftGrant, Mark, Owner, Resource, Token};
+use crate::metrics::Operation;
 use crate::store::{FenceRow, FenceState, FenceStore, Raise, StoreError};
 
 type FenceColumns = (String, i64, bool, Option<String>, i64);
@@ -33,7 +34,9 @@ impl SqliteFences {
         let loads = Batcher::new(tasks, move |resources| {
             let database = for_loads.clone();
             Box::pin(async move {
-                database.call(move |c| Box::pin(load_all(c, instance, resources))).await
+                database
+                    .call(Operation::Load, move |c| Box::pin(load_all(c, instance, resources)))
+                    .await
             })
         });
         let for_raises = database.clone();
@@ -41,7 +44,9 @@ impl SqliteFences {
             let database = for_raises.clone();
             let now = clock.wall();
             Box::pin(async move {
-                database.call(move |c| Box::pin(raise_all(c, instance, now, raises))).await
+                database
+                    .call(Operation::Raise, move |c| Box::pin(raise_all(c, instance, now, raises)))
+                    .await
             })
         });
         SqliteFences { database: database.clone(), loads, raises }
@@ -60,7 +65,7 @@ impl FenceStore for SqliteFences {
 
     async fn give_back(&self, grants: Vec<(Resource, Token)>) -> Result<(), StoreError> {
         self.database
-            .call(move |connection| {
+            .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
                     sqlx::query(
                         "DELETE FROM grants WHERE (resource, token) IN
@@ -78,7 +83,7 @@ impl FenceStore for SqliteFences {
     async fn give_back_all_but(&self, keep: Vec<(Resource, Token)>) -> Result<(), StoreError> {
         let instance = self.database.instance();
         self.database
-            .call(move |connection| {
+            .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
                     sqlx::query(
                         "DELETE FROM grants WHERE instance = ?1 AND (resource, token) NOT IN
@@ -97,7 +102,7 @@ impl FenceStore for SqliteFences {
     async fn left(&self, limit: u32) -> Result<Vec<(Resource, LeftGrant)>, StoreError> {
         let instance = self.database.instance();
         self.database
-            .call(move |connection| {
+            .call(Operation::List, move |connection| {
                 Box::pin(async move {
                     let rows: Vec<(String, i64, i64)> = sqlx::query_as(
                         "SELECT resource, token, settle_ms FROM grants
@@ -117,10 +122,26 @@ impl FenceStore for SqliteFences {
             .await
     }
 
+    async fn count_left(&self) -> Result<u64, StoreError> {
+        let instance = self.database.instance();
+        self.database
+            .call(Operation::List, move |connection| {
+                Box::pin(async move {
+                    let (count,): (i64,) =
+                        sqlx::query_as("SELECT count(*) FROM grants WHERE instance < ?1")
+                            .bind(instance)
+                            .fetch_one(connection)
+                            .await?;
+                    Ok(count.unsigned_abs())
+                })
+            })
+            .await
+    }
+
     async fn forget_left(&self, settle: Duration) -> Result<bool, StoreError> {
         let instance = self.database.instance();
         self.database
-            .call(move |connection| {
+            .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
                     sqlx::query(
                         "DELETE FROM grants WHERE (resource, token) IN
@@ -144,7 +165,7 @@ impl FenceStore for SqliteFences {
 
     async fn list(&self, after: Option<Resource>, limit: u32) -> Result<Vec<FenceRow>, StoreError> {
         self.database
-            .call(move |connection| {
+            .call(Operation::List, move |connection| {
                 Box::pin(async move {
                     let rows: Vec<FenceColumns> = sqlx::query_as(
                         "SELECT resource, token, confirmed, owner, updated_at FROM fences
@@ -162,7 +183,7 @@ impl FenceStore for SqliteFences {
 
     async fn show(&self, resource: Resource) -> Result<Option<FenceRow>, StoreError> {
         self.database
-            .call(move |connection| {
+            .call(Operation::List, move |connection| {
                 Box::pin(async move {
                     let row: Option<FenceColumns> = sqlx::query_as(
                         "SELECT resource, token, confirmed, owner, updated_at FROM fences
