@@ -19,6 +19,7 @@ use crate::gateway::Connections;
 use crate::metrics::Census;
 use crate::problem::{Code, Problem};
 use crate::store::{FenceRow, StoreError};
+use crate::token_gauges::TokenGauges;
 
 /// Rows of a page unless the request says otherwise, and at the most.
 const PAGE_ROWS: u32 = 100;
@@ -33,6 +34,8 @@ pub struct Admin {
     pub registry: Registry,
     /// Gauges that are set when they are asked for.
     pub census: Arc<Census>,
+    /// The tokens of the resources that the configuration names.
+    pub tokens: Arc<TokenGauges>,
     /// Open client connections of the proxy listener.
     pub connections: Connections,
     /// Whether new requests are welcome.
@@ -59,7 +62,8 @@ async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Proble
     census.grants.set(grants.cast_signed());
     census.in_doubt.set(admin.fences.doubts().unsettled().cast_signed() as i64);
     census.connections.set(admin.connections.open().cast_signed() as i64);
-    let families = admin.registry.gather();
+    let mut families = admin.registry.gather();
+    families.extend(admin.tokens.gather().await);
     let text = TextEncoder::new()
         .encode_to_string(&families)
         .map_err(|error| Problem::new(Code::Overloaded, error.to_string()))?;

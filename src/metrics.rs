@@ -177,7 +177,8 @@ impl GatewayMetrics {
             Opts::new(
                 "fencegate_rejections_total",
                 "Answers of the gateway itself, by route and code; under mode = \"observe\" they \
-                 were counted only.",
+                 were counted only. stale_fencing_token: a worker wrote after its lease was lost \
+                 and a newer holder had written.",
             ),
             &["route", "code"],
         )?;
@@ -199,7 +200,7 @@ impl GatewayMetrics {
             request: histograms(
                 registry,
                 "fencegate_request_duration_seconds",
-                "Time from a request's head to the head of its answer.",
+                "Time from a request's head to the head of its answer, refusals included.",
                 "route",
             )?,
             admission: histograms(
@@ -263,7 +264,7 @@ impl Census {
             in_doubt: gauge(
                 registry,
                 "fencegate_in_doubt_writes",
-                "Writes in doubt that can still take effect.",
+                "Writes in doubt of this run that can still take effect.",
             )?,
             connections: gauge(
                 registry,

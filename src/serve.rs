@@ -27,6 +27,7 @@ use crate::fences::{Bounds, Fences};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
 use crate::store::{Database, OpenError, SqliteFences};
+use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
 /// For clients of the lease and admin listeners, and for the store, at the end.
@@ -126,6 +127,11 @@ impl Running {
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
+            tokens: Arc::new(TokenGauges {
+                resources: config.metrics.resources.clone(),
+                fences: Arc::clone(&fences),
+                coordinator: Arc::clone(&coordinator),
+            }),
             census: Arc::new(Census::register(&registry)?),
             registry,
             ready: Arc::new(AtomicBool::new(true)),

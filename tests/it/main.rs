@@ -12,6 +12,7 @@ mod fight;
 mod handover;
 mod leases;
 mod no_way_around;
+mod observability;
 mod run;
 mod run_gateway;
 mod shutdown;
