@@ -28,7 +28,7 @@ pub struct LeaseMetrics {
     lost: IntCounter,
     superseded: IntCounter,
     held: IntCounter,
-    renewals_failed: IntCounter,
+    pub(crate) renewals_failed: IntCounter,
     wait: Histogram,
     age: Histogram,
     renewal: Histogram,

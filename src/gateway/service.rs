@@ -250,7 +250,7 @@ impl Worker {
         context: &Context<'_>,
         started: Boottime,
     ) -> Response<ResponseBody> {
-        self.count("request refused", refusal, context);
+        self.count(refusal.event(), refusal, context);
         let metrics = context.route.map_or(&self.routes.unmatched, |route| &route.metrics);
         metrics.request.observe(self.clock.now().since(started).as_secs_f64());
         let resource = context.resource.and_then(|name| Resource::new(name).ok());

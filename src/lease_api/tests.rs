@@ -273,6 +273,7 @@ async fn a_store_that_does_not_answer_is_told_with_what_may_have_happened() {
     assert!(acquired.headers.contains_key("retry-after"));
     let body = json!({"owner": "a", "token": token});
     server.post("/v1/leases/r/renew", body).await.is_problem(503, code, "unknown");
+    assert_eq!(server.metrics.renewals_failed.get(), 1);
     let path = format!("/v1/leases/r?owner=a&token={}", token.as_str().unwrap());
     server.delete(&path).await.is_problem(503, code, "unknown");
     server.get("/v1/leases/r").await.is_problem(503, code, "not_forwarded");

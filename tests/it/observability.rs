@@ -200,7 +200,7 @@ fn each_decision_is_one_line_with_its_fields_and_without_secrets() {
     assert_eq!(write(&gateway, "PUT", path, b), 200);
     assert_eq!(write(&gateway, "PUT", path, a), 412);
     assert_eq!(write(&gateway, "PUT", "/watched/x", 77), 200);
-    api.behave(&format!("{path}?key=secret"), Behaviour::ResetInstead);
+    api.behave(path, Behaviour::ResetInstead);
     assert_eq!(write(&gateway, "PUT", path, b), 502);
     let (a, b) = (a.to_string(), b.to_string());
 
@@ -219,6 +219,8 @@ fn each_decision_is_one_line_with_its_fields_and_without_secrets() {
     let doubt = [("resource", path), ("token", &b), ("trace_id", TRACE), ("route", "held")];
     assert_eq!(line(&gateway, "write in doubt", &doubt)["reason"], "upstream_outcome_unknown");
 
+    let failed = [("code", "upstream_outcome_unknown"), ("resource", path), ("token", &b)];
+    line(&gateway, "request failed", &failed);
     let answer = exchange(gateway.proxy, "GET /x?secret HTTP/1.1\r\nsecret\r\n\r\n");
     assert_eq!((answer.status, answer.code().as_str()), (400, "invalid_request"));
     let trace_id = answer.json()["trace_id"].as_str().expect("a text").to_owned();
