@@ -34,9 +34,6 @@ pub use in_doubt::{DoubtView, Doubts, LeftView, Write};
 pub use permit::Permit;
 pub(crate) use slot::Slot;
 
-/// Grants of earlier runs that get a line each at the start; of the others there is a count.
-const LEFT_LINES: u32 = 100;
-
 /// What a write asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand {
@@ -300,24 +297,6 @@ impl Fences {
             })
         });
         Ok(views.collect())
-    }
-
-    /// Puts on record, at the start, which grants an earlier run did not give back: writes under
-    /// them may be in doubt, and nobody else will ever say so.
-    ///
-    /// # Errors
-    /// The store did not answer.
-    pub async fn log_left(&self) -> Result<(), StoreError> {
-        let left = self.left(LEFT_LINES).await?;
-        for LeftView { resource, token, settles_at } in &left {
-            tracing::warn!(%resource, %token, %settles_at, "grant left by an earlier run");
-        }
-        let all = answer_within(self.store.count_left()).await?;
-        let more = all.saturating_sub(left.len() as u64);
-        if more > 0 {
-            tracing::warn!(more, all, "more grants were left by earlier runs");
-        }
-        Ok(())
     }
 
     /// Queues the grants of tenures that are over to be given back.

@@ -8,6 +8,7 @@
 //! exclusively one connection.
 
 mod batch;
+mod columns;
 mod fences;
 mod open;
 

@@ -9,13 +9,12 @@ use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use tokio_util::task::TaskTracker;
 
+use super::columns::{FenceColumns, fence_row, left_grant, millis, pairs, resource, token};
 use super::{Batcher, Database};
 use crate::clock::{Clock, WallTime};
 use crate::fence::{LeftGrant, Mark, Owner, Resource, Token};
 use crate::metrics::Operation;
 use crate::store::{FenceRow, FenceState, FenceStore, Raise, StoreError};
-
-type FenceColumns = (String, i64, bool, Option<String>, i64);
 
 /// The [`FenceStore`] of one SQLite file.
 #[derive(Debug)]
@@ -332,38 +331,4 @@ async fn marks(
             Ok((resource, Mark { token: token(number)?, confirmed }))
         })
         .collect()
-}
-
-fn fence_row((name, number, confirmed, owner, at): FenceColumns) -> Result<FenceRow, sqlx::Error> {
-    Ok(FenceRow {
-        resource: resource(&name)?,
-        highest_token: token(number)?,
-        confirmed,
-        owner,
-        updated_at: WallTime::from_millis(at),
-    })
-}
-
-fn left_grant(number: i64, settle_ms: i64) -> Result<LeftGrant, sqlx::Error> {
-    let settle = Duration::from_millis(u64::try_from(settle_ms).unwrap_or(0));
-    Ok(LeftGrant { token: token(number)?, settle })
-}
-
-fn resource(name: &str) -> Result<Resource, sqlx::Error> {
-    Resource::new(name).map_err(|error| sqlx::Error::Decode(Box::new(error)))
-}
-
-fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn token(number: i64) -> Result<Token, sqlx::Error> {
-    Token::from_i64(number)
-        .ok_or_else(|| sqlx::Error::Decode(format!("{number} is no fencing token").into()))
-}
-
-fn pairs(grants: &[(Resource, Token)]) -> String {
-    let pairs: Vec<Value> =
-        grants.iter().map(|(resource, token)| json!([resource, token.as_i64()])).collect();
-    Value::Array(pairs).to_string()
 }
