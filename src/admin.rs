@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +19,7 @@ use crate::gateway::Connections;
 use crate::metrics::Census;
 use crate::problem::{Code, Problem};
 use crate::store::{FenceRow, StoreError};
+use crate::token_gauges::TokenGauges;
 
 /// Rows of a page unless the request says otherwise, and at the most.
 const PAGE_ROWS: u32 = 100;
@@ -31,6 +34,8 @@ pub struct Admin {
     pub registry: Registry,
     /// Gauges that are set when they are asked for.
     pub census: Arc<Census>,
+    /// The tokens of the resources that the configuration names.
+    pub tokens: Arc<TokenGauges>,
     /// Open client connections of the proxy listener.
     pub connections: Connections,
     /// Whether new requests are welcome.
@@ -49,7 +54,7 @@ pub fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-async fn metrics(State(admin): State<Admin>) -> Result<String, Problem> {
+async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Problem> {
     let (cells, in_flight, grants) = admin.fences.census();
     let census = &admin.census;
     census.cells.set(cells.cast_signed() as i64);
@@ -57,9 +62,12 @@ async fn metrics(State(admin): State<Admin>) -> Result<String, Problem> {
     census.grants.set(grants.cast_signed());
     census.in_doubt.set(admin.fences.doubts().unsettled().cast_signed() as i64);
     census.connections.set(admin.connections.open().cast_signed() as i64);
-    TextEncoder::new()
-        .encode_to_string(&admin.registry.gather())
-        .map_err(|error| Problem::new(Code::Overloaded, error.to_string()))
+    let mut families = admin.registry.gather();
+    families.extend(admin.tokens.gather().await);
+    let text = TextEncoder::new()
+        .encode_to_string(&families)
+        .map_err(|error| Problem::new(Code::Overloaded, error.to_string()))?;
+    Ok(([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
@@ -146,7 +154,6 @@ async fn raise(
         problem.highest_token = Some(mark.token);
         return Err(problem);
     }
-    tracing::warn!(%resource, %token, "mark raised by an operator");
     show(State(admin), Ok(Path(resource.to_string()))).await
 }
 

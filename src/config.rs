@@ -30,6 +30,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::fence::Resource;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
 pub use mistakes::Mistakes;
@@ -50,6 +51,8 @@ pub struct Config {
     pub limits: Limits,
     /// How the process ends.
     pub shutdown: Shutdown,
+    /// What is measured beyond the usual.
+    pub metrics: Metrics,
 }
 
 /// `[listen]`
@@ -174,4 +177,11 @@ pub struct Shutdown {
     pub unready: Duration,
     /// How long requests in flight may take after that; default 30 s.
     pub grace: Duration,
+}
+
+/// `[metrics]`
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Whose tokens are exported, at most 100; default none.
+    pub resources: Vec<Resource>,
 }

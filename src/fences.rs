@@ -27,6 +27,7 @@ use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::fence::{Resource, Step, Terms, Token};
 use crate::metrics::FenceMetrics;
 use crate::store::{FenceRow, FenceStore, StoreError};
+use crate::trace::TraceId;
 
 use conversation::{Asked, answer_within};
 pub use housekeeping::Bounds;
@@ -169,7 +170,7 @@ impl Fences {
     }
 
     /// Admits or refuses a write; waits for the store, the coordinator and older writes where it
-    /// has to.
+    /// has to. `trace_id` is said with what is logged of it.
     ///
     /// # Errors
     /// See [`Refused`]. Nothing was forwarded.
@@ -178,8 +179,9 @@ impl Fences {
         resource: &Resource,
         token: Token,
         demand: &Demand,
+        trace_id: TraceId,
     ) -> Result<Permit, Refused> {
-        let asked = Asked::default();
+        let asked = Asked::new(trace_id);
         let decided = self.decide(resource, token, demand, &asked);
         match demand.limit {
             Some(limit) => timeout(limit, decided).await.unwrap_or_else(|_| Err(asked.is_silent())),
@@ -221,7 +223,7 @@ impl Fences {
                         self.shared.cut();
                     }
                     draining.get_or_insert_with(|| self.shared.metrics.drain.start_timer());
-                    self.wait_for_drain(&slot, changed, again_at, give_up_at).await?;
+                    self.wait_for_drain(changed, again_at, give_up_at).await?;
                 }
             }
         }
@@ -229,14 +231,12 @@ impl Fences {
 
     async fn wait_for_drain(
         &self,
-        slot: &Slot,
         changed: std::pin::Pin<&mut tokio::sync::futures::Notified<'_>>,
         again_at: Option<Boottime>,
         give_up_at: Boottime,
     ) -> Result<(), Refused> {
         let clock = self.shared.clock;
         if clock.now() >= give_up_at {
-            tracing::warn!(resource = %slot.resource, "older writes were not over in time");
             return Err(Refused::Draining);
         }
         let look_at = again_at.map_or(give_up_at, |again_at| again_at.min(give_up_at));

@@ -105,7 +105,11 @@ async fn renew(
     let renewal =
         api.coordinator.renew(resource.clone(), body.owner.clone(), body.token, ttl).await;
     api.metrics.renewal_answered(api.clock.now().since(began));
-    match renewal.map_err(|error| about(unconfirmed(&error)))? {
+    let renewed = renewal.map_err(|error| {
+        api.metrics.renewal_unconfirmed(&resource, &body.owner, body.token, &error);
+        about(unconfirmed(&error))
+    })?;
+    match renewed {
         Some(lease) => Ok(Json(lease.into())),
         None => Err(about(lease_lost(&body.owner, body.token))),
     }

@@ -15,5 +15,6 @@ pub mod problem;
 pub mod serve;
 pub mod store;
 pub mod telemetry;
+pub mod token_gauges;
 pub mod trace;
 pub mod worker;

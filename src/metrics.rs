@@ -5,6 +5,7 @@
 //! each route holds its own counters.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
@@ -62,6 +63,74 @@ pub struct Census {
     pub(crate) connections: IntGauge,
 }
 
+/// What is asked of the store, as its metric calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Reading a fence before the first decision on it.
+    Load,
+    /// Raising a mark or recording a grant.
+    Raise,
+    /// Deleting grants that are over.
+    GiveBack,
+    /// Acquiring, renewing, releasing or sweeping leases.
+    Lease,
+    /// Looking up who holds a lease.
+    Holder,
+    /// Lists and rows for people.
+    List,
+}
+
+/// Of the store.
+#[derive(Clone, Debug)]
+pub struct StoreMetrics {
+    durations: [Histogram; Operation::ALL.len()],
+}
+
+impl Operation {
+    const ALL: [Operation; 6] = [
+        Operation::Load,
+        Operation::Raise,
+        Operation::GiveBack,
+        Operation::Lease,
+        Operation::Holder,
+        Operation::List,
+    ];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Operation::Load => "load",
+            Operation::Raise => "raise",
+            Operation::GiveBack => "give_back",
+            Operation::Lease => "lease",
+            Operation::Holder => "holder",
+            Operation::List => "list",
+        }
+    }
+}
+
+impl StoreMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// A name is registered already.
+    pub fn register(registry: &Registry) -> prometheus::Result<StoreMetrics> {
+        let all = histograms(
+            registry,
+            "fencegate_store_duration_seconds",
+            "Time from asking the store until its transaction was confirmed or had failed, by \
+             operation.",
+            "operation",
+        )?;
+        Ok(StoreMetrics {
+            durations: Operation::ALL.map(|operation| all.with_label_values(&[operation.label()])),
+        })
+    }
+
+    pub(crate) fn done(&self, operation: Operation, took: Duration) {
+        self.durations[operation as usize].observe(took.as_secs_f64());
+    }
+}
+
 impl FenceMetrics {
     /// Registers them.
     ///
@@ -108,7 +177,8 @@ impl GatewayMetrics {
             Opts::new(
                 "fencegate_rejections_total",
                 "Answers of the gateway itself, by route and code; under mode = \"observe\" they \
-                 were counted only.",
+                 were counted only. stale_fencing_token: a worker wrote after its lease was lost \
+                 and a newer holder had written.",
             ),
             &["route", "code"],
         )?;
@@ -130,7 +200,7 @@ impl GatewayMetrics {
             request: histograms(
                 registry,
                 "fencegate_request_duration_seconds",
-                "Time from a request's head to the head of its answer.",
+                "Time from a request's head to the head of its answer, refusals included.",
                 "route",
             )?,
             admission: histograms(
@@ -194,7 +264,7 @@ impl Census {
             in_doubt: gauge(
                 registry,
                 "fencegate_in_doubt_writes",
-                "Writes in doubt that can still take effect.",
+                "Writes in doubt of this run that can still take effect.",
             )?,
             connections: gauge(
                 registry,

@@ -25,8 +25,9 @@ use crate::config::{Config, Store};
 use crate::coordinator::{Coordinator, CoordinatorError, Embedded, LeaseMetrics};
 use crate::fences::{Bounds, Fences};
 use crate::gateway::{Gateway, GatewayParts};
-use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
+use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
 use crate::store::{Database, OpenError, SqliteFences};
+use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
 /// For clients of the lease and admin listeners, and for the store, at the end.
@@ -98,7 +99,8 @@ impl Running {
         let registry = Registry::new();
         let store_tasks = TaskTracker::new();
         let Store::Sqlite(path) = &config.store;
-        let database = Database::open(path, clock, &store_tasks).await?;
+        let database =
+            Database::open(path, clock, &store_tasks, StoreMetrics::register(&registry)?).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
         let coordinator: Arc<dyn Coordinator> =
@@ -111,6 +113,9 @@ impl Running {
             FenceMetrics::register(&registry)?,
             &store_tasks,
         );
+        if let Err(error) = fences.log_left().await {
+            tracing::warn!(%error, "what earlier runs left behind could not be looked up");
+        }
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
@@ -122,6 +127,11 @@ impl Running {
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
+            tokens: Arc::new(TokenGauges {
+                resources: config.metrics.resources.clone(),
+                fences: Arc::clone(&fences),
+                coordinator: Arc::clone(&coordinator),
+            }),
             census: Arc::new(Census::register(&registry)?),
             registry,
             ready: Arc::new(AtomicBool::new(true)),

@@ -83,6 +83,9 @@ pub trait FenceStore: Send + Sync + 'static {
     /// Grants that instances which are gone did not give back, at most `limit`.
     async fn left(&self, limit: u32) -> Result<Vec<(Resource, LeftGrant)>, StoreError>;
 
+    /// How many of those there are.
+    async fn count_left(&self) -> Result<u64, StoreError>;
+
     /// Deletes grants of instances that are gone whose settle time is at most `settle`, a bounded
     /// number at once, and answers whether any grant of a gone instance is left.
     async fn forget_left(&self, settle: Duration) -> Result<bool, StoreError>;

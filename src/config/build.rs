@@ -8,10 +8,14 @@ use super::keys::{Section, Slot};
 use super::mistakes::{Mistakes, Origin, shown};
 use super::reader::Reader;
 use super::settings::{Settings, Value};
-use super::{Config, Fenced, Limits, Listen, Mode, Route, Shutdown, Store, Tokens, Upstream};
+use super::{
+    Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens, Upstream,
+};
 use super::{check, pattern, values};
 
 const KIB: u64 = 1024;
+/// Each costs a look into the store at each scrape, and two series.
+const MOST_RESOURCES: usize = 100;
 const GIB: u64 = 1024 * 1024 * KIB;
 
 /// What the only upstream and the only route are called if they have no name.
@@ -27,6 +31,7 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let routes = each(Section::Route, settings, mistakes, |reader| route(reader, &names));
     let limits = limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
+    let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
     coordinator?;
     Some(Config {
         listen: listen?,
@@ -35,6 +40,7 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
         routes: routes?,
         limits: limits?,
         shutdown: shutdown?,
+        metrics: metrics?,
     })
 }
 
@@ -198,4 +204,17 @@ fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {
     let unready = from.read("unready", values::duration);
     let grace = from.read("grace", values::duration);
     Some(Shutdown { unready: unready?, grace: grace? })
+}
+
+fn metrics(mut from: Reader<'_>) -> Option<Metrics> {
+    let resources =
+        from.read_list_if_set("resources", values::resource).unwrap_or_else(|| Some(Vec::new()));
+    let count = resources.as_ref().map_or(0, Vec::len);
+    if count > MOST_RESOURCES {
+        let place = from.place("resources");
+        let message =
+            format!("metrics.resources: {count} are named, at most {MOST_RESOURCES} may be");
+        from.mistakes.push(&place, message);
+    }
+    Some(Metrics { resources: resources? })
 }

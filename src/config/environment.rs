@@ -86,8 +86,8 @@ fn slot(variable: &str) -> Option<Slot> {
 /// by an empty variable.
 fn parse(slot: Slot, text: &str, origin: &Origin) -> Value {
     match Key::find(slot.section, slot.name).map(|key| key.kind) {
-        Some(Kind::Methods) if text.trim() == "[]" => Value::List(Vec::new()),
-        Some(Kind::Methods) => {
+        Some(Kind::Methods | Kind::Resources) if text.trim() == "[]" => Value::List(Vec::new()),
+        Some(Kind::Methods | Kind::Resources) => {
             let element = |part: &str| (part.trim().to_owned(), origin.clone());
             Value::List(text.split(',').map(element).collect())
         }

@@ -16,6 +16,7 @@ pub(super) enum Section {
     Route,
     Limits,
     Shutdown,
+    Metrics,
 }
 
 /// What a value looks like.
@@ -32,6 +33,7 @@ pub(super) enum Kind {
     Size,
     Number,
     Methods,
+    Resources,
     Choice(&'static [&'static str]),
 }
 
@@ -113,6 +115,7 @@ pub(super) const KEYS: &[Key] = {
         key(S::Limits, "cell_idle", Kind::Duration, Default("10m")),
         key(S::Shutdown, "unready", Kind::Duration, Default("0s")),
         key(S::Shutdown, "grace", Kind::Duration, Default("30s")),
+        key(S::Metrics, "resources", Kind::Resources, Means("none", "account:42, account:43")),
     ]
 };
 
@@ -126,7 +129,7 @@ const fn key(section: Section, name: &'static str, kind: Kind, absent: Absent) -
 
 impl Section {
     /// Every section, in the order in which they are printed.
-    pub(super) const ALL: [Section; 7] = [
+    pub(super) const ALL: [Section; 8] = [
         Section::Listen,
         Section::Store,
         Section::Coordinator,
@@ -134,6 +137,7 @@ impl Section {
         Section::Route,
         Section::Limits,
         Section::Shutdown,
+        Section::Metrics,
     ];
 
     pub(super) fn named(name: &str) -> Option<Section> {
@@ -149,6 +153,7 @@ impl Section {
             Section::Route => "route",
             Section::Limits => "limits",
             Section::Shutdown => "shutdown",
+            Section::Metrics => "metrics",
         }
     }
 
@@ -188,6 +193,7 @@ impl Kind {
             Kind::Size => "size".into(),
             Kind::Number => "number".into(),
             Kind::Methods => "list of methods".into(),
+            Kind::Resources => "list of resources".into(),
             Kind::Choice(choices) => {
                 choices.iter().map(|choice| format!("`{choice}`")).collect::<Vec<_>>().join(" or ")
             }
@@ -206,7 +212,9 @@ impl Key {
         let (Absent::Default(text) | Absent::Means(_, text) | Absent::Mistake(text)) = self.absent;
         match self.kind {
             Kind::Number => text.to_owned(),
-            Kind::Methods => format!("{:?}", text.split(", ").collect::<Vec<_>>()),
+            Kind::Methods | Kind::Resources => {
+                format!("{:?}", text.split(", ").collect::<Vec<_>>())
+            }
             _ => format!("{text:?}"),
         }
     }

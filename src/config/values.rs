@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Store;
 use super::mistakes::{nearest, shown};
+use crate::fence::Resource;
 
 /// No wait of this program is sensibly longer, and sums of durations stay far from overflow.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -100,6 +101,11 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     } else {
         Err(format!("{} is no name, which is 1 to 64 of a-z, 0-9, _ and -", shown(text)))
     }
+}
+
+/// The name of a resource.
+pub(super) fn resource(text: &str) -> Result<Resource, String> {
+    Resource::new(text).map_err(|error| format!("{} is no resource: {error}", shown(text)))
 }
 
 /// One of a few words.

@@ -27,6 +27,7 @@ use self::queue::Queues;
 use super::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released};
 use crate::clock::{Clock, WallTime};
 use crate::fence::{Owner, Resource, Token};
+use crate::metrics::Operation;
 use crate::store::{Batcher, Database, StoreError};
 
 /// How often expired leases are looked for that nobody asked about.
@@ -63,7 +64,11 @@ impl Embedded {
         tasks: &TaskTracker,
         metrics: LeaseMetrics,
     ) -> Result<Embedded, CoordinatorError> {
-        database.call(move |connection| Box::pin(rows::clamp(connection, clock.wall()))).await?;
+        database
+            .call(Operation::Lease, move |connection| {
+                Box::pin(rows::clamp(connection, clock.wall()))
+            })
+            .await?;
         let stop = CancellationToken::new();
         tasks.spawn(sweep(database.clone(), clock, metrics.clone(), stop.clone()));
         let shared = Arc::new(Shared {
@@ -145,7 +150,7 @@ impl Coordinator for Embedded {
         limit: u32,
     ) -> Result<Vec<Lease>, CoordinatorError> {
         let clock = self.shared.clock;
-        let list = self.shared.database.call(move |connection| {
+        let list = self.shared.database.call(Operation::List, move |connection| {
             Box::pin(async move { rows::list(connection, clock.wall(), after, limit).await })
         });
         Ok(list.await?)
@@ -197,7 +202,7 @@ impl Shared {
         let clock = self.clock;
         let (resources, seen) = self
             .database
-            .call(move |connection| {
+            .call(Operation::Holder, move |connection| {
                 Box::pin(async move {
                     let seen = rows::look(connection, clock.wall(), &resources).await?;
                     Ok((resources, seen))
@@ -224,8 +229,10 @@ impl Shared {
             + 'static,
     {
         let clock = self.clock;
-        let (answer, expired) =
-            self.database.call(move |connection| work(connection, clock.wall())).await?;
+        let (answer, expired) = self
+            .database
+            .call(Operation::Lease, move |connection| work(connection, clock.wall()))
+            .await?;
         self.metrics.expired(&expired);
         Ok(answer)
     }
@@ -237,7 +244,9 @@ async fn sweep(database: Database, clock: Clock, metrics: LeaseMetrics, stop: Ca
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         let swept = database
-            .call(move |connection| Box::pin(rows::sweep(connection, clock.wall(), SWEEP_LEASES)))
+            .call(Operation::Lease, move |connection| {
+                Box::pin(rows::sweep(connection, clock.wall(), SWEEP_LEASES))
+            })
             .await;
         match swept {
             Ok(expired) => {

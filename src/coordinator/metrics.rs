@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Registry};
 
-use super::Lease;
+use super::{CoordinatorError, Lease};
 use crate::clock::WallTime;
 use crate::fence::{Owner, Resource, Token};
 
@@ -28,7 +28,7 @@ pub struct LeaseMetrics {
     lost: IntCounter,
     superseded: IntCounter,
     held: IntCounter,
-    renewals_failed: IntCounter,
+    pub(crate) renewals_failed: IntCounter,
     wait: Histogram,
     age: Histogram,
     renewal: Histogram,
@@ -68,7 +68,8 @@ impl LeaseMetrics {
             )?,
             renewals_failed: counter(
                 "fencegate_lease_renewals_failed_total",
-                "Renewals refused because the lease was over or not the caller's",
+                "Renewals refused because the lease was over or not the caller's, or not confirmed by the \
+                 store",
             )?,
             wait: histogram(
                 "fencegate_lease_acquisition_wait_seconds",
@@ -106,6 +107,17 @@ impl LeaseMetrics {
     pub(crate) fn renewal_refused(&self, resource: &Resource, owner: &Owner, token: Token) {
         self.renewals_failed.inc();
         tracing::info!(%resource, %owner, %token, "lease renewal refused");
+    }
+
+    pub(crate) fn renewal_unconfirmed(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Token,
+        error: &CoordinatorError,
+    ) {
+        self.renewals_failed.inc();
+        tracing::warn!(%resource, %owner, %token, %error, "lease renewal not confirmed");
     }
 
     pub(crate) fn expired(&self, leases: &[Lease]) {

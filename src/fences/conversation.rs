@@ -16,6 +16,7 @@ use super::{Demand, Fences, Refused, Slot};
 use crate::coordinator::CoordinatorError;
 use crate::fence::{Mark, Owner, Resource, Step, Token};
 use crate::store::{Raise, StoreError};
+use crate::trace::TraceId;
 
 /// A store or coordinator that takes longer is treated as not answering.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -93,7 +94,7 @@ impl Fences {
             owner,
             grant: Some(demand.terms.settle),
         };
-        self.record(slot, raise, before).await
+        self.record(slot, raise, before, Some(asked.trace_id)).await
     }
 
     /// Asks the coordinator whose token this is. `None`: a newer holder's, and the mark has been
@@ -123,15 +124,22 @@ impl Fences {
                     owner: Some(lease.owner),
                     grant: None,
                 };
-                self.record(slot, raise, before).await?;
+                self.record(slot, raise, before, Some(asked.trace_id)).await?;
                 Ok(None)
             }
             _ => Err(Refused::NotHeld { highest: before.map(|mark| mark.token) }),
         }
     }
 
-    /// Makes a raise durable, and only then known: promise 1.
-    async fn record(&self, slot: &Slot, raise: Raise, before: Option<Mark>) -> Result<(), Refused> {
+    /// Makes a raise durable, and only then known: promise 1. Without the trace of a write it is an
+    /// operator's.
+    async fn record(
+        &self,
+        slot: &Slot,
+        raise: Raise,
+        before: Option<Mark>,
+        trace_id: Option<TraceId>,
+    ) -> Result<(), Refused> {
         let Raise { token, grant, owner, .. } = raise.clone();
         let mark = {
             let _timed = self.shared.metrics.raise.start_timer();
@@ -151,13 +159,16 @@ impl Fences {
         slot.changed.notify_waiters();
         if before.is_none_or(|before| before.token < mark.token) {
             self.shared.metrics.raises.inc();
+            let message =
+                if trace_id.is_some() { "mark raised" } else { "mark raised by an operator" };
             tracing::info!(
                 resource = %slot.resource,
                 owner = owner.as_ref().map(Owner::as_str),
                 token = %token,
                 mark = %mark.token,
-                mark_before = before.map(|mark| mark.token.get()),
-                "mark raised"
+                mark_before = before.map(|mark| display(mark.token)),
+                trace_id = trace_id.map(display),
+                "{message}"
             );
         }
         Ok(())
@@ -178,19 +189,24 @@ impl Fences {
         let before = slot.cell().mark();
         let raise =
             Raise { resource: resource.clone(), token, confirmed: false, owner: None, grant: None };
-        self.record(&slot, raise, before).await?;
+        self.record(&slot, raise, before, None).await?;
         let mark = slot.cell().mark();
         Ok(mark.unwrap_or(Mark { token, confirmed: false }))
     }
 }
 
 /// Who is being asked, to be blamed when time is up. It is the store unless it is the coordinator.
-#[derive(Default)]
 pub(super) struct Asked {
     is_coordinator: AtomicBool,
+    /// The write for which it is asked.
+    trace_id: TraceId,
 }
 
 impl Asked {
+    pub(super) const fn new(trace_id: TraceId) -> Asked {
+        Asked { is_coordinator: AtomicBool::new(false), trace_id }
+    }
+
     /// What a write is refused for if who was asked did not answer in time.
     pub(super) fn is_silent(&self) -> Refused {
         let why = "it took longer than this write waits for it";

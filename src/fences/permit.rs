@@ -91,7 +91,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.ended {
-            self.end_in_doubt(Write::default());
+            self.end_in_doubt(Write { reason: "the gateway dropped it", ..Write::default() });
         }
     }
 }

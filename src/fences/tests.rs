@@ -5,12 +5,14 @@ use prometheus::Registry;
 use super::*;
 use crate::coordinator::{Acquired, Embedded, Lease, LeaseMetrics, Released};
 use crate::fence::Owner;
+use crate::metrics::StoreMetrics;
 use crate::store::{Database, SqliteFences};
 
 async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
     let (clock, tasks, registry) = (Clock::new(), TaskTracker::new(), Registry::new());
     let path = directory.path().join("store.db");
-    let database = Database::open(&path, clock, &tasks).await.unwrap();
+    let store_metrics = StoreMetrics::register(&registry).unwrap();
+    let database = Database::open(&path, clock, &tasks, store_metrics).await.unwrap();
     let metrics = LeaseMetrics::register(&registry).unwrap();
     let coordinator = Embedded::start(&database, clock, &tasks, metrics).await.unwrap();
     let (over, _) = mpsc::channel(1);
@@ -44,12 +46,16 @@ fn token(number: i64) -> Token {
     Token::from_i64(number).unwrap()
 }
 
+fn trace_id() -> TraceId {
+    crate::trace::TraceIds::new().next()
+}
+
 #[tokio::test]
 async fn an_operators_raise_is_not_made_on_a_cell_that_is_being_given_up() {
     let directory = tempfile::tempdir().unwrap();
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
-    fences.admit(&resource, token(5), &DEMAND).await.unwrap().over();
+    fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
     assert_eq!(fences.close_idle(), [(resource.clone(), vec![token(5)])]);
 
     let mut raise = std::pin::pin!(fences.raise_by_operator(&resource, token(9)));
@@ -59,7 +65,7 @@ async fn an_operators_raise_is_not_made_on_a_cell_that_is_being_given_up() {
     assert_eq!(row.highest_token, token(5), "its successor might have read the mark before");
     fences.end_closing(&resource, true);
     assert_eq!(raise.await.unwrap().token, token(9));
-    let refused = fences.admit(&resource, token(5), &DEMAND).await.err();
+    let refused = fences.admit(&resource, token(5), &DEMAND, trace_id()).await.err();
     assert!(matches!(refused, Some(Refused::Stale { highest }) if highest == token(9)));
 }
 
@@ -68,12 +74,12 @@ async fn a_cell_whose_grants_may_not_be_given_back_is_read_anew() {
     let directory = tempfile::tempdir().unwrap();
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
-    fences.admit(&resource, token(5), &DEMAND).await.unwrap().over();
+    fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
     assert_eq!(fences.close_idle().len(), 1);
     assert!(
         fences.admit_from_memory("r", token(5), &DEMAND.terms, fences.shared.clock.now()).is_none()
     );
-    let mut write = std::pin::pin!(fences.admit(&resource, token(5), &DEMAND));
+    let mut write = std::pin::pin!(fences.admit(&resource, token(5), &DEMAND, trace_id()));
     assert!(poll!(&mut write).is_pending());
 
     fences.end_closing(&resource, false);
@@ -106,7 +112,7 @@ async fn nobody_waits_for_ever_for_a_cell_that_was_given_up() {
     let until = fences.shared.clock.now() + Duration::from_secs(5);
     while fences.shared.clock.now() < until && !hung {
         // Waits only for the cell: polled by hand, nothing else is behind it.
-        let write = fences.admit(&resource, token(5), &DEMAND);
+        let write = fences.admit(&resource, token(5), &DEMAND, trace_id());
         match tokio::time::timeout(Duration::from_secs(20), write).await {
             Ok(permit) => permit.unwrap().over(),
             Err(_) => hung = true,
@@ -127,11 +133,11 @@ async fn a_limited_write_is_refused_for_what_did_not_answer() {
     let slot = fences.slot(&resource);
     let busy = slot.turn.lock().await;
 
-    let refused = fences.admit(&resource, token(5), &demand).await.err();
+    let refused = fences.admit(&resource, token(5), &demand, trace_id()).await.err();
 
     assert!(matches!(refused, Some(Refused::Store(_))), "{refused:?}");
     drop(busy);
-    fences.admit(&resource, token(5), &demand).await.unwrap().over();
+    fences.admit(&resource, token(5), &demand, trace_id()).await.unwrap().over();
 }
 
 /// A coordinator that hangs, which the embedded one cannot be made to do.
@@ -180,7 +186,7 @@ async fn a_limited_write_blames_the_coordinator_if_that_one_is_silent() {
     let resource = Resource::new("r").unwrap();
     let demand = Demand { limit: Some(Duration::from_secs(1)), held: true, ..DEMAND };
 
-    let refused = fences.admit(&resource, token(5), &demand).await.err();
+    let refused = fences.admit(&resource, token(5), &demand, trace_id()).await.err();
 
     assert!(matches!(refused, Some(Refused::Coordinator(_))), "{refused:?}");
 }
@@ -196,9 +202,9 @@ async fn only_the_end_of_a_shutdown_cuts_a_write_that_cuts_nobody() {
         wait: Duration::ZERO,
         ..DEMAND
     };
-    let observed = fences.admit(&resource, token(5), &observer).await.unwrap();
+    let observed = fences.admit(&resource, token(5), &observer, trace_id()).await.unwrap();
 
-    let newer = fences.admit(&resource, token(6), &impatient).await.err();
+    let newer = fences.admit(&resource, token(6), &impatient, trace_id()).await.err();
 
     assert!(matches!(newer, Some(Refused::Draining)), "{newer:?}");
     assert!(!observed.is_cut());

@@ -40,9 +40,9 @@ pub(super) async fn serve(
     let watch = Arc::new(Watch::new(worker.runtime.clone(), worker.tasks.clone()));
     let _enrolled = vigils.enrol(&watch);
     let io = TokioIo::new(Watched { stream, watch: Arc::clone(&watch), bare_answer: None });
-    let for_service = Arc::clone(&watch);
+    let (for_service, serving) = (Arc::clone(&watch), Arc::clone(&worker));
     let service =
-        service_fn(move |request| Arc::clone(&worker).serve(Arc::clone(&for_service), request));
+        service_fn(move |request| Arc::clone(&serving).serve(Arc::clone(&for_service), request));
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(limits.bytes.max(8192))
@@ -88,7 +88,7 @@ pub(super) async fn serve(
         End::Malformed if watch.is_between_requests() => in_words(bare_answer.unwrap_or_default()),
         End::Silent | End::Overdue | End::Malformed => return,
     };
-    last_words::say(stream, code, detail).await;
+    last_words::say(stream, &worker.refuse_head(code, detail)).await;
 }
 
 /// How a connection ended, as far as the client may have to be told.

@@ -6,15 +6,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::problem::{Code, Problem};
+use crate::problem::Problem;
 
 /// How long the last words to a client may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Says it, and closes the connection once the client has done so, or had its time: closed while
 /// the client still sends, the connection would be reset and the words lost.
-pub(super) async fn say(mut stream: TcpStream, code: Code, detail: &str) {
-    let words = words(code, detail);
+pub(super) async fn say(mut stream: TcpStream, problem: &Problem) {
+    let words = words(problem);
     let said = async {
         stream.write_all(&words).await?;
         stream.shutdown().await?;
@@ -26,8 +26,8 @@ pub(super) async fn say(mut stream: TcpStream, code: Code, detail: &str) {
     let _ = timeout(LAST_WORDS, said).await;
 }
 
-fn words(code: Code, detail: &str) -> Vec<u8> {
-    let answer = Problem::new(code, detail).to_response();
+fn words(problem: &Problem) -> Vec<u8> {
+    let answer = problem.to_response();
     let mut words = format!("HTTP/1.1 {}\r\n", answer.status()).into_bytes();
     for (name, value) in answer.headers() {
         words.extend_from_slice(name.as_str().as_bytes());

@@ -65,6 +65,16 @@ impl Refusal {
         }
     }
 
+    /// What the log calls it: nobody refused what the upstream failed to answer.
+    pub(super) const fn event(&self) -> &'static str {
+        match self {
+            Refusal::UpstreamUnreachable(_)
+            | Refusal::OutcomeUnknown(_)
+            | Refusal::UpstreamTimeout => "request failed",
+            _ => "request refused",
+        }
+    }
+
     pub(super) fn problem(
         &self,
         resource: Option<&Resource>,

@@ -23,6 +23,8 @@ use super::{destination, target, token_header};
 use crate::clock::{Boottime, Clock};
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
+use crate::metrics::RouteMetrics;
+use crate::problem::{Code, Problem};
 use crate::trace::{TraceId, TraceIds};
 
 /// What all connections of one thread share.
@@ -88,10 +90,10 @@ impl Worker {
             Context { route: None, resource: None, token: None, method: &method, trace_id };
         let (path, signs) = match judge_head(&uri, &parts) {
             Ok(judged) => judged,
-            Err(refusal) => return self.refuse(&refusal, &context),
+            Err(refusal) => return self.refuse_unmatched(&refusal, &context, started),
         };
         let Some((route, resource)) = self.routes.find(&path) else {
-            return self.refuse(&Refusal::NoRoute, &context);
+            return self.refuse_unmatched(&Refusal::NoRoute, &context, started);
         };
         context.route = Some(route);
         context.resource = Some(&resource);
@@ -100,7 +102,7 @@ impl Worker {
         let matched = Matched { route, resource: &resource, signs, watch, started };
         match self.let_through(matched, parts, body, &mut context).await {
             Ok(response) => response,
-            Err(refusal) => self.refuse(&refusal, &context),
+            Err(refusal) => self.refuse(&refusal, &context, started),
         }
     }
 
@@ -122,7 +124,7 @@ impl Worker {
         let mut now = self.clock.now();
         let permit = match claim {
             Some(claim) => {
-                let admitted = self.admit(route, &claim, &mut now).await;
+                let admitted = self.admit(route, &claim, &mut now, context.trace_id).await;
                 self.unless_observed(route, admitted, context)?
             }
             None => None,
@@ -151,8 +153,8 @@ impl Worker {
         };
         let answered = self.clock.now();
         route.metrics.upstream.observe(answered.since(now).as_secs_f64());
-        route.metrics.request.observe(answered.since(started).as_secs_f64());
         let mut response = answer?;
+        route.metrics.request.observe(answered.since(started).as_secs_f64());
         head::strip_answer(response.headers_mut());
         Ok(response)
     }
@@ -167,7 +169,7 @@ impl Worker {
         match judged {
             Ok(value) => Ok(Some(value)),
             Err(refusal) if route.observe => {
-                self.count(&refusal, context);
+                self.count("request observed", &refusal, context);
                 Ok(None)
             }
             Err(refusal) => Err(refusal),
@@ -209,6 +211,7 @@ impl Worker {
         route: &Route,
         claim: &Claim<'_>,
         now: &mut Boottime,
+        trace_id: TraceId,
     ) -> Result<Permit, Refusal> {
         let started = *now;
         let Claim { resource, token } = *claim;
@@ -222,35 +225,64 @@ impl Worker {
         let resource =
             Resource::new(resource).map_err(|error| Refusal::Unresolvable(error.to_string()))?;
         // Boxed, so that the usual write does not carry the room for it along.
-        let decided = Box::pin(self.fences.admit(&resource, token, demand)).await;
+        let decided = Box::pin(self.fences.admit(&resource, token, demand, trace_id)).await;
         *now = self.clock.now();
         route.metrics.after_waiting.inc();
         route.metrics.admission.observe(now.since(started).as_secs_f64());
         Ok(decided?)
     }
 
-    fn refuse(&self, refusal: &Refusal, context: &Context<'_>) -> Response<ResponseBody> {
-        self.count(refusal, context);
+    /// Refuses what has no route, and counts it as a request of the route `none`.
+    fn refuse_unmatched(
+        &self,
+        refusal: &Refusal,
+        context: &Context<'_>,
+        started: Boottime,
+    ) -> Response<ResponseBody> {
+        let RouteMetrics { reads, writes, .. } = &self.routes.unmatched;
+        if is_read(context.method) { reads } else { writes }.inc();
+        self.refuse(refusal, context, started)
+    }
+
+    fn refuse(
+        &self,
+        refusal: &Refusal,
+        context: &Context<'_>,
+        started: Boottime,
+    ) -> Response<ResponseBody> {
+        self.count(refusal.event(), refusal, context);
+        let metrics = context.route.map_or(&self.routes.unmatched, |route| &route.metrics);
+        metrics.request.observe(self.clock.now().since(started).as_secs_f64());
         let resource = context.resource.and_then(|name| Resource::new(name).ok());
         let problem = refusal.problem(resource.as_ref(), context.token, context.trace_id);
         problem.to_response().map(ResponseBody::own)
     }
 
-    fn count(&self, refusal: &Refusal, context: &Context<'_>) {
+    fn count(&self, event: &'static str, refusal: &Refusal, context: &Context<'_>) {
         let code = refusal.code();
         context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(code);
         tracing::warn!(
             code = code.as_str(),
             detail = %refusal,
             route = context.route.map(|route| &*route.name),
-            observed = context.route.is_some_and(|route| route.observe),
             method = context.method.as_str(),
             resource = context.resource,
-            token = context.token.map(Token::get),
-            mark = refusal.highest_token().map(Token::get),
+            // As text: a reader of JSON may round large numbers.
+            token = context.token.map(display),
+            mark = refusal.highest_token().map(display),
             trace_id = %context.trace_id,
-            "request refused"
+            "{event}"
         );
+    }
+
+    /// Counts and logs a head that is refused before it is a request, and puts it into words.
+    pub(super) fn refuse_head(&self, code: Code, detail: &'static str) -> Problem {
+        let trace_id = self.traces.next();
+        self.routes.unmatched.reject(code);
+        tracing::warn!(code = code.as_str(), detail, %trace_id, "head refused");
+        let mut problem = Problem::new(code, detail);
+        problem.trace_id = Some(trace_id.to_string());
+        problem
     }
 }
 

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::coordinator::Embedded;
+use crate::metrics::{Operation, StoreMetrics};
 use crate::store::Database;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -38,7 +39,8 @@ impl Server {
         let directory = tempfile::tempdir().unwrap();
         let (clock, tasks) = (Clock::new(), TaskTracker::new());
         let path = directory.path().join("store.db");
-        let database = Database::open(&path, clock, &tasks).await.unwrap();
+        let store_metrics = StoreMetrics::register(&Registry::new()).unwrap();
+        let database = Database::open(&path, clock, &tasks, store_metrics).await.unwrap();
         let metrics = LeaseMetrics::register(&Registry::new()).unwrap();
         let embedded = Embedded::start(&database, clock, &tasks, metrics.clone()).await.unwrap();
         let shutdown = CancellationToken::new();
@@ -84,7 +86,7 @@ impl Server {
     }
 
     async fn break_store(&self) {
-        let broken = self.database.call(|connection| {
+        let broken = self.database.call(Operation::Lease, |connection| {
             Box::pin(async move { sqlx::query("DROP TABLE leases").execute(connection).await })
         });
         broken.await.unwrap();
@@ -271,6 +273,7 @@ async fn a_store_that_does_not_answer_is_told_with_what_may_have_happened() {
     assert!(acquired.headers.contains_key("retry-after"));
     let body = json!({"owner": "a", "token": token});
     server.post("/v1/leases/r/renew", body).await.is_problem(503, code, "unknown");
+    assert_eq!(server.metrics.renewals_failed.get(), 1);
     let path = format!("/v1/leases/r?owner=a&token={}", token.as_str().unwrap());
     server.delete(&path).await.is_problem(503, code, "unknown");
     server.get("/v1/leases/r").await.is_problem(503, code, "not_forwarded");

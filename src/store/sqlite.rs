@@ -8,6 +8,7 @@
 //! exclusively one connection.
 
 mod batch;
+mod columns;
 mod fences;
 mod open;
 
@@ -22,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use super::StoreError;
 use crate::clock::Clock;
+use crate::metrics::{Operation, StoreMetrics};
 
 pub use batch::Batcher;
 pub use fences::SqliteFences;
@@ -45,6 +47,8 @@ trait Job: Send {
 pub struct Database {
     jobs: mpsc::Sender<Box<dyn Job>>,
     instance: i64,
+    clock: Clock,
+    metrics: StoreMetrics,
 }
 
 impl Database {
@@ -57,11 +61,12 @@ impl Database {
         path: &Path,
         clock: Clock,
         tasks: &TaskTracker,
+        metrics: StoreMetrics,
     ) -> Result<Database, OpenError> {
         let (connection, instance) = open::open(path, clock).await?;
         let (jobs, queue) = mpsc::channel(QUEUE_JOBS);
         tasks.spawn(work(connection, queue));
-        Ok(Database { jobs, instance })
+        Ok(Database { jobs, instance, clock, metrics })
     }
 
     /// The number of this run, never given to another.
@@ -71,12 +76,12 @@ impl Database {
     }
 
     /// Runs `work` in a transaction and answers after the commit. The work is done even if the
-    /// caller stops waiting.
+    /// caller stops waiting. It is timed as `operation`, the wait for its turn included.
     ///
     /// # Errors
     /// The transaction, or another one that shared it, failed; nothing or everything may be on
     /// disk.
-    pub async fn call<T, F>(&self, work: F) -> Result<T, StoreError>
+    pub async fn call<T, F>(&self, operation: Operation, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, sqlx::Error>>
@@ -84,22 +89,29 @@ impl Database {
             + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let call = Call { work: Some(work), result: None, reply };
+        let (clock, metrics, began) = (self.clock, self.metrics.clone(), self.clock.now());
+        let told = move |committed| {
+            metrics.done(operation, clock.now().since(began));
+            // A caller that stopped waiting is no error: the work is done.
+            let _ = reply.send(committed);
+        };
+        let call = Call { work: Some(work), result: None, told };
         self.jobs.send(Box::new(call)).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 }
 
-struct Call<F, T> {
+struct Call<F, T, R> {
     work: Option<F>,
     result: Option<T>,
-    reply: oneshot::Sender<Result<T, StoreError>>,
+    told: R,
 }
 
 #[async_trait]
-impl<T, F> Job for Call<F, T>
+impl<T, F, R> Job for Call<F, T, R>
 where
     T: Send,
+    R: FnOnce(Result<T, StoreError>) + Send,
     F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, sqlx::Error>> + Send,
 {
     async fn run(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
@@ -110,9 +122,8 @@ where
     }
 
     fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
-        let Call { result, reply, .. } = *self;
-        // A caller that stopped waiting is no error: the work is done.
-        let _ = reply.send(committed.and_then(|()| result.ok_or_else(closed)));
+        let Call { result, told, .. } = *self;
+        told(committed.and_then(|()| result.ok_or_else(closed)));
     }
 }
 

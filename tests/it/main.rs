@@ -14,6 +14,7 @@ mod handover;
 mod late_bytes;
 mod leases;
 mod no_way_around;
+mod observability;
 mod observe;
 mod readme;
 mod run;

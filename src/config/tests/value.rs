@@ -55,6 +55,14 @@ fn sizes_and_numbers_have_bounds() {
 }
 
 #[test]
+fn resources_with_metrics_are_valid_and_few() {
+    refused("metrics", "resources = \"a\"", "expected a list of resources, found string");
+    refused("metrics", "resources = [\"\"]", "is no resource");
+    let many = vec!["\"r\""; 101].join(",");
+    refused("metrics", &format!("resources = [{many}]"), "101 are named, at most 100 may be");
+}
+
+#[test]
 fn listeners_take_an_ip_address_and_a_port() {
     refused("listen", "proxy = \"localhost:8080\"", "\"localhost:8080\" is no IP address and port");
     refused("listen", "leases = \":8081\"", "every interface is \"0.0.0.0:8081\"");

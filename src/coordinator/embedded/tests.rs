@@ -2,6 +2,7 @@ use prometheus::Registry;
 
 use super::*;
 use crate::coordinator::contract::{self, Subject, granted, owner, resource, until};
+use crate::metrics::StoreMetrics;
 
 const LONG: Duration = Duration::from_secs(3600);
 const NOW: Duration = Duration::ZERO;
@@ -18,7 +19,8 @@ impl Run {
     async fn start(directory: &tempfile::TempDir) -> Run {
         let (clock, tasks, registry) = (Clock::new(), TaskTracker::new(), Registry::new());
         let path = directory.path().join("store.db");
-        let database = Database::open(&path, clock, &tasks).await.unwrap();
+        let store_metrics = StoreMetrics::register(&registry).unwrap();
+        let database = Database::open(&path, clock, &tasks, store_metrics).await.unwrap();
         let metrics = LeaseMetrics::register(&registry).unwrap();
         let embedded = Embedded::start(&database, clock, &tasks, metrics).await.unwrap();
         Run { embedded, database, tasks, registry }
@@ -37,7 +39,7 @@ impl Run {
     }
 
     async fn execute(&self, sql: &'static str) {
-        let done = self.database.call(move |connection| {
+        let done = self.database.call(Operation::Lease, move |connection| {
             Box::pin(async move { sqlx::query(sql).execute(connection).await.map(drop) })
         });
         done.await.unwrap();
@@ -107,7 +109,7 @@ async fn a_renewal_that_was_held_up_past_the_expiry_revives_nothing() {
     let run = Run::start(&directory).await;
     let (go_on, hold) = oneshot::channel::<()>();
     let lease = run.acquire("r", Duration::from_millis(200)).await;
-    let held_up = run.database.call(move |_| {
+    let held_up = run.database.call(Operation::Lease, move |_| {
         Box::pin(async move {
             let _ = hold.await;
             Ok(())

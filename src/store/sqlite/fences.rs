@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use tokio_util::task::TaskTracker;
 
+use super::columns::{FenceColumns, fence_row, left_grant, millis, pairs, resource, token};
 use super::{Batcher, Database};
 use crate::clock::{Clock, WallTime};
 use crate::fence::{LeftGrant, Mark, Owner, Resource, Token};
+use crate::metrics::Operation;
 use crate::store::{FenceRow, FenceState, FenceStore, Raise, StoreError};
-
-type FenceColumns = (String, i64, bool, Option<String>, i64);
 
 /// The [`FenceStore`] of one SQLite file.
 #[derive(Debug)]
@@ -33,7 +33,9 @@ impl SqliteFences {
         let loads = Batcher::new(tasks, move |resources| {
             let database = for_loads.clone();
             Box::pin(async move {
-                database.call(move |c| Box::pin(load_all(c, instance, resources))).await
+                database
+                    .call(Operation::Load, move |c| Box::pin(load_all(c, instance, resources)))
+                    .await
             })
         });
         let for_raises = database.clone();
@@ -41,7 +43,9 @@ impl SqliteFences {
             let database = for_raises.clone();
             let now = clock.wall();
             Box::pin(async move {
-                database.call(move |c| Box::pin(raise_all(c, instance, now, raises))).await
+                database
+                    .call(Operation::Raise, move |c| Box::pin(raise_all(c, instance, now, raises)))
+                    .await
             })
         });
         SqliteFences { database: database.clone(), loads, raises }
@@ -60,7 +64,7 @@ impl FenceStore for SqliteFences {
 
     async fn give_back(&self, grants: Vec<(Resource, Token)>) -> Result<(), StoreError> {
         self.database
-            .call(move |connection| {
+            .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
                     sqlx::query(
                         "DELETE FROM grants WHERE (resource, token) IN
@@ -78,7 +82,7 @@ impl FenceStore for SqliteFences {
     async fn give_back_all_but(&self, keep: Vec<(Resource, Token)>) -> Result<(), StoreError> {
         let instance = self.database.instance();
         self.database
-            .call(move |connection| {
+            .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
                     sqlx::query(
                         "DELETE FROM grants WHERE instance = ?1 AND (resource, token) NOT IN
@@ -97,7 +101,7 @@ impl FenceStore for SqliteFences {
     async fn left(&self, limit: u32) -> Result<Vec<(Resource, LeftGrant)>, StoreError> {
         let instance = self.database.instance();
         self.database
-            .call(move |connection| {
+            .call(Operation::List, move |connection| {
                 Box::pin(async move {
                     let rows: Vec<(String, i64, i64)> = sqlx::query_as(
                         "SELECT resource, token, settle_ms FROM grants
@@ -117,10 +121,26 @@ impl FenceStore for SqliteFences {
             .await
     }
 
+    async fn count_left(&self) -> Result<u64, StoreError> {
+        let instance = self.database.instance();
+        self.database
+            .call(Operation::List, move |connection| {
+                Box::pin(async move {
+                    let (count,): (i64,) =
+                        sqlx::query_as("SELECT count(*) FROM grants WHERE instance < ?1")
+                            .bind(instance)
+                            .fetch_one(connection)
+                            .await?;
+                    Ok(count.unsigned_abs())
+                })
+            })
+            .await
+    }
+
     async fn forget_left(&self, settle: Duration) -> Result<bool, StoreError> {
         let instance = self.database.instance();
         self.database
-            .call(move |connection| {
+            .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
                     sqlx::query(
                         "DELETE FROM grants WHERE (resource, token) IN
@@ -144,7 +164,7 @@ impl FenceStore for SqliteFences {
 
     async fn list(&self, after: Option<Resource>, limit: u32) -> Result<Vec<FenceRow>, StoreError> {
         self.database
-            .call(move |connection| {
+            .call(Operation::List, move |connection| {
                 Box::pin(async move {
                     let rows: Vec<FenceColumns> = sqlx::query_as(
                         "SELECT resource, token, confirmed, owner, updated_at FROM fences
@@ -162,7 +182,7 @@ impl FenceStore for SqliteFences {
 
     async fn show(&self, resource: Resource) -> Result<Option<FenceRow>, StoreError> {
         self.database
-            .call(move |connection| {
+            .call(Operation::List, move |connection| {
                 Box::pin(async move {
                     let row: Option<FenceColumns> = sqlx::query_as(
                         "SELECT resource, token, confirmed, owner, updated_at FROM fences
@@ -311,38 +331,4 @@ async fn marks(
             Ok((resource, Mark { token: token(number)?, confirmed }))
         })
         .collect()
-}
-
-fn fence_row((name, number, confirmed, owner, at): FenceColumns) -> Result<FenceRow, sqlx::Error> {
-    Ok(FenceRow {
-        resource: resource(&name)?,
-        highest_token: token(number)?,
-        confirmed,
-        owner,
-        updated_at: WallTime::from_millis(at),
-    })
-}
-
-fn left_grant(number: i64, settle_ms: i64) -> Result<LeftGrant, sqlx::Error> {
-    let settle = Duration::from_millis(u64::try_from(settle_ms).unwrap_or(0));
-    Ok(LeftGrant { token: token(number)?, settle })
-}
-
-fn resource(name: &str) -> Result<Resource, sqlx::Error> {
-    Resource::new(name).map_err(|error| sqlx::Error::Decode(Box::new(error)))
-}
-
-fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn token(number: i64) -> Result<Token, sqlx::Error> {
-    Token::from_i64(number)
-        .ok_or_else(|| sqlx::Error::Decode(format!("{number} is no fencing token").into()))
-}
-
-fn pairs(grants: &[(Resource, Token)]) -> String {
-    let pairs: Vec<Value> =
-        grants.iter().map(|(resource, token)| json!([resource, token.as_i64()])).collect();
-    Value::Array(pairs).to_string()
 }

@@ -23,7 +23,8 @@ impl Run {
         let clock = Clock::new();
         self.tasks = TaskTracker::new();
         let path = self.directory.path().join("store.db");
-        let database = Database::open(&path, clock, &self.tasks).await.unwrap();
+        let metrics = crate::metrics::StoreMetrics::register(&prometheus::Registry::new()).unwrap();
+        let database = Database::open(&path, clock, &self.tasks, metrics).await.unwrap();
         self.fences = Some(SqliteFences::new(&database, clock, &self.tasks));
     }
 }
