@@ -85,9 +85,8 @@ fn store(mut from: Reader<'_>) -> Option<Store> {
 
 fn coordinator(mut from: Reader<'_>) -> Option<()> {
     let url = from.read("url", values::coordinator);
-    let prefix = from.read_if_set("prefix", |_| {
-        Err("is only for etcd, which is not in this version; leave it out".to_owned())
-    });
+    // Without effect on `embedded`; `check::warnings` says so.
+    let prefix = from.read_if_set("prefix", |_| Ok(()));
     url.and(prefix.unwrap_or(Some(())))
 }
 
