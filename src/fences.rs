@@ -27,6 +27,7 @@ use crate::fence::{Resource, Step, Terms, Token};
 use crate::metrics::FenceMetrics;
 use crate::store::{FenceRow, FenceStore, StoreError};
 
+pub use conversation::OperatorRaise;
 use conversation::answer_within;
 pub use housekeeping::Bounds;
 pub use in_doubt::{DoubtView, Doubts, LeftView, Write};

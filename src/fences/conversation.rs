@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Demand, Fences, Refused, Slot};
+use super::{Demand, Fences, Refused, Slot, Waiting};
 use crate::coordinator::CoordinatorError;
 use crate::fence::{Mark, Owner, Resource, Step, Token};
 use crate::store::{Raise, StoreError};
@@ -71,7 +71,7 @@ impl Fences {
             owner,
             grant: Some(demand.terms.settle),
         };
-        self.record(slot, raise, before).await
+        Ok(answer_within(self.record(slot, raise, before)).await?)
     }
 
     /// Asks the coordinator whose token this is. `None`: a newer holder's, and the mark has been
@@ -98,7 +98,7 @@ impl Fences {
                     owner: Some(lease.owner),
                     grant: None,
                 };
-                self.record(slot, raise, before).await?;
+                answer_within(self.record(slot, raise, before)).await?;
                 Ok(None)
             }
             _ => Err(Refused::NotHeld { highest: before.map(|mark| mark.token) }),
@@ -106,11 +106,16 @@ impl Fences {
     }
 
     /// Makes a raise durable, and only then known: promise 1.
-    async fn record(&self, slot: &Slot, raise: Raise, before: Option<Mark>) -> Result<(), Refused> {
+    async fn record(
+        &self,
+        slot: &Slot,
+        raise: Raise,
+        before: Option<Mark>,
+    ) -> Result<(), StoreError> {
         let Raise { token, grant, owner, .. } = raise.clone();
         let mark = {
             let _timed = self.shared.metrics.raise.start_timer();
-            answer_within(self.store.raise(raise)).await?
+            self.store.raise(raise).await?
         };
         let now = self.shared.clock.now();
         {
@@ -140,23 +145,54 @@ impl Fences {
 
     /// Raises a mark by an operator's word. It admits nobody: the token still has to be confirmed.
     ///
+    /// Once begun it goes on to its end, whoever stops waiting for it: a raise that the store has
+    /// and the cell has not would shut nobody out.
+    ///
     /// # Errors
-    /// The store did not confirm.
+    /// The store did not confirm in time, or too many wait on the resource.
     pub async fn raise_by_operator(
+        self: &Arc<Self>,
+        resource: Resource,
+        token: Token,
+    ) -> Result<OperatorRaise, Refused> {
+        let fences = Arc::clone(self);
+        let work = tokio::spawn(async move { fences.raise_to_the_end(&resource, token).await });
+        match timeout(ANSWER_WITHIN, work).await {
+            Ok(Ok(raised)) => raised,
+            Ok(Err(ended)) => Err(StoreError(ended.to_string().into()).into()),
+            Err(_) => Err(StoreError("it took longer than 10 s; the raise goes on".into()).into()),
+        }
+    }
+
+    async fn raise_to_the_end(
         &self,
         resource: &Resource,
         token: Token,
-    ) -> Result<Mark, Refused> {
+    ) -> Result<OperatorRaise, Refused> {
         let slot = self.open_slot(resource).await;
+        let _waiting = Waiting::enter(&slot.waiters, self.bounds.waiters)?;
         self.load(&slot).await?;
         let _turn = turn(&slot).await?;
         let before = slot.cell().mark();
+        if let Some(mark) = before.filter(|mark| mark.token >= token) {
+            return Ok(OperatorRaise::NotRaised(mark.token));
+        }
         let raise =
             Raise { resource: resource.clone(), token, confirmed: false, owner: None, grant: None };
         self.record(&slot, raise, before).await?;
-        let mark = slot.cell().mark();
-        Ok(mark.unwrap_or(Mark { token, confirmed: false }))
+        // The store may have had a higher one that this instance never heard of.
+        let higher = slot.cell().mark().filter(|mark| mark.token > token);
+        Ok(higher.map_or(OperatorRaise::Raised, |mark| OperatorRaise::NotRaised(mark.token)))
     }
+}
+
+/// What an operator's raise did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperatorRaise {
+    /// The mark is the operator's token now.
+    Raised,
+    /// The mark, which is this one, was there already or is above; it is never lowered.
+    NotRaised(Token),
 }
 
 /// Waits for the others that ask about the same resource. Each of them may take its whole time
