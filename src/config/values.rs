@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Store;
 use super::mistakes::{nearest, shown};
+use crate::metrics::UNMATCHED_ROUTE;
 
 /// No wait of this program is sensibly longer, and sums of durations stay far from overflow.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -100,6 +101,14 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     } else {
         Err(format!("{} is no name, which is 1 to 64 of a-z, 0-9, _ and -", shown(text)))
     }
+}
+
+/// A name that no metric uses already.
+pub(super) fn route_name(text: &str) -> Result<String, String> {
+    if text == UNMATCHED_ROUTE {
+        return Err(format!("{text:?} is what metrics call requests that no route takes"));
+    }
+    name(text)
 }
 
 /// One of a few words.

@@ -179,6 +179,11 @@ fn store_and_coordinator_are_what_this_version_has() {
 }
 
 #[test]
+fn no_route_has_the_name_of_no_route() {
+    refused("route", "name = \"none\"", "is what metrics call requests that no route takes");
+}
+
+#[test]
 fn unknown_keys_come_with_what_was_meant() {
     refused(
         "route",
