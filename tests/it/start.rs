@@ -108,6 +108,16 @@ fn what_is_logged_is_checked_by_serve_and_by_the_check() {
 }
 
 #[test]
+fn the_version_is_the_programs() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let ended = run(fencegate(dir.path(), &["--version"]));
+    let expected = concat!("fencegate ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), expected));
+    let ended = run(fencegate(dir.path(), &["serve", "--version"]));
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+}
+
+#[test]
 fn serve_is_configured_by_the_environment_alone() {
     let api = Downstream::start();
     let dir = tempfile::tempdir().expect("a temporary directory");

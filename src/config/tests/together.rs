@@ -165,6 +165,19 @@ fn listeners_without_authentication_warn_when_they_are_not_loopback() {
     assert!(Given::file(SMALL).loaded().warnings.is_empty());
 }
 
+#[test]
+fn an_unknown_upstream_is_told_from_each_name_once() {
+    let upstream = "[[upstream]]\nname = \"ledger\"\nurl = \"http://127.0.0.1:9000\"\n";
+    let route = "[[route]]\npath = \"/{*rest}\"\nupstream = \"leger\"\n";
+    assert_lines(
+        &Given::file(&format!("{upstream}{upstream}{route}")).mistakes(),
+        &[
+            ("fencegate.toml:5", "is the name of another upstream already"),
+            ("fencegate.toml:9", "there is no upstream \"leger\", only \"ledger\"; for"),
+        ],
+    );
+}
+
 /// With a prefix, as it is for an etcd coordinator.
 const COMPLETE: &str = r#"[listen]
 proxy  = "127.0.0.1:8080"
