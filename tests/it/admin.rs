@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::command::{Ended, fencegate, run};
 use crate::support::downstream::Downstream;
 use crate::support::gateway::Gateway;
-use crate::support::http::{Answer, Connection, assert_problem, request, send};
+use crate::support::http::{Answer, assert_problem, send};
 use crate::support::wait_until;
 
 /// Raises the mark of `/x`, with the `Content-Type` that `curl -d` sends.
@@ -78,21 +78,6 @@ fn a_raise_that_changes_nothing_is_refused() {
         assert_eq!(refused.json()["resource"], "/x");
     }
     assert_eq!(gateway.mark("/x"), Some(7));
-}
-
-#[test]
-fn a_raise_whose_client_is_gone_is_made_and_known_all_the_same() {
-    let api = Downstream::start();
-    let gateway = Gateway::guard(api.address);
-    let a = gateway.acquire("/x", "a", 60_000);
-    assert_eq!(gateway.put("/x", a, "a").status, 200);
-    let mut client = Connection::open(gateway.admin);
-    client.write(request("POST", "/v1/fences/%2Fx", &[], b"{\"token\":\"99\"}"));
-    drop(client);
-
-    wait_until("the raise is known", || gateway.put("/x", a, "a").status == 412);
-
-    assert_eq!(gateway.mark("/x"), Some(99));
 }
 
 #[test]
