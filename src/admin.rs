@@ -3,27 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::body::Body;
+use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{StatusCode, Uri};
 use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
 use crate::fence::{Resource, Token};
-use crate::fences::{DoubtView, Fences, LeftView, Refused};
+use crate::fences::{DoubtView, Fences, LeftView, OperatorRaise, Refused};
 use crate::gateway::Connections;
+use crate::http_server::{LimitQuery, PageQuery, ResourceName, parse_json, parse_query, read_body};
 use crate::metrics::Census;
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Problem, ProblemOutcome};
 use crate::store::{FenceRow, StoreError};
 use crate::token_gauges::TokenGauges;
-
-/// Rows of a page unless the request says otherwise, and at the most.
-const PAGE_ROWS: u32 = 100;
-const MOST_ROWS: u32 = 1000;
 
 /// What the admin listener shows.
 #[derive(Clone)]
@@ -78,13 +75,6 @@ async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Page {
-    after: Option<Resource>,
-    limit: Option<u32>,
-}
-
 #[derive(Serialize)]
 struct Fence {
     #[serde(flatten)]
@@ -99,13 +89,10 @@ struct FencePage {
     next: Option<Resource>,
 }
 
-async fn list(
-    State(admin): State<Admin>,
-    page: Result<Query<Page>, QueryRejection>,
-) -> Result<Json<FencePage>, Problem> {
-    let Query(page) = page.map_err(|error| invalid(&error.body_text()))?;
-    let limit = page.limit.unwrap_or(PAGE_ROWS).clamp(1, MOST_ROWS);
-    let rows = admin.fences.list(page.after, limit).await.map_err(unconfirmed)?;
+async fn list(State(admin): State<Admin>, uri: Uri) -> Result<Json<FencePage>, Problem> {
+    let page: PageQuery = parse_query(&uri)?;
+    let limit = page.limit()?;
+    let rows = admin.fences.list(page.after, limit).await.map_err(unread)?;
     let is_full = rows.len() >= limit as usize;
     let next = rows.last().filter(|_| is_full).map(|row| row.resource.clone());
     let fences = rows.into_iter().map(|row| admin.fence(row)).collect();
@@ -114,13 +101,15 @@ async fn list(
 
 async fn show(
     State(admin): State<Admin>,
-    resource: Result<Path<String>, PathRejection>,
+    ResourceName(resource): ResourceName,
 ) -> Result<Json<Fence>, Problem> {
-    let resource = named(resource)?;
-    let row = admin.fences.show(resource.clone()).await.map_err(unconfirmed)?.ok_or_else(|| {
-        let mut problem = Problem::new(Code::FenceNotFound, "no token was ever accepted for it");
-        problem.resource = Some(resource.to_string());
-        problem
+    let row = admin
+        .fences
+        .show(resource.clone())
+        .await
+        .map_err(|error| about(&resource, unread(error)))?;
+    let row = row.ok_or_else(|| {
+        about(&resource, Problem::new(Code::FenceNotFound, "no token was ever accepted for it"))
     })?;
     Ok(Json(admin.fence(row)))
 }
@@ -134,33 +123,36 @@ struct RaiseTo {
 /// Raises a mark by an operator's word, to shut out every lower token.
 async fn raise(
     State(admin): State<Admin>,
-    resource: Result<Path<String>, PathRejection>,
-    body: Result<Json<RaiseTo>, JsonRejection>,
+    ResourceName(resource): ResourceName,
+    body: Body,
 ) -> Result<Json<Fence>, Problem> {
-    let resource = named(resource)?;
-    let Json(RaiseTo { token }) = body.map_err(|error| invalid(&error.body_text()))?;
-    let mark = admin.fences.raise_by_operator(&resource, token).await.map_err(|error| {
-        let code = match error {
-            Refused::Store(_) => Code::FenceStoreUnavailable,
-            _ => Code::Overloaded,
-        };
-        Problem::new(code, error.to_string())
-    })?;
-    if mark.token > token {
-        let mut problem =
-            Problem::new(Code::MarkNotRaised, "the mark is higher already; it is never lowered");
-        problem.resource = Some(resource.to_string());
-        problem.presented_token = Some(token);
-        problem.highest_token = Some(mark.token);
-        return Err(problem);
+    let about = |problem| about(&resource, problem);
+    let RaiseTo { token } =
+        read_body(body).await.and_then(|body| parse_json(&body)).map_err(about)?;
+    let raised = admin.fences.raise_by_operator(resource.clone(), token).await;
+    match raised.map_err(|error| about(unconfirmed(&error)))? {
+        OperatorRaise::Raised => {}
+        OperatorRaise::NotRaised(mark) => return Err(about(not_raised(token, mark))),
     }
-    show(State(admin), Ok(Path(resource.to_string()))).await
+    show(State(admin), ResourceName(resource)).await
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Limit {
-    limit: Option<u32>,
+fn not_raised(token: Token, mark: Token) -> Problem {
+    let detail = format!("the mark is {mark} already, and is never lowered");
+    let mut problem = Problem::new(Code::MarkNotRaised, detail);
+    problem.presented_token = Some(token);
+    problem.highest_token = Some(mark);
+    problem
+}
+
+/// A raise that the store did not confirm may be on its way all the same.
+fn unconfirmed(error: &Refused) -> Problem {
+    let Refused::Store(_) = error else {
+        return Problem::new(Code::Overloaded, error.to_string());
+    };
+    let mut problem = Problem::new(Code::FenceStoreUnavailable, error.to_string());
+    problem.outcome = ProblemOutcome::Unknown;
+    problem
 }
 
 #[derive(Serialize)]
@@ -172,15 +164,12 @@ struct InDoubt {
     left_by_crash: Vec<LeftView>,
 }
 
-async fn in_doubt(
-    State(admin): State<Admin>,
-    limit: Result<Query<Limit>, QueryRejection>,
-) -> Result<Json<InDoubt>, Problem> {
-    let Query(Limit { limit }) = limit.map_err(|error| invalid(&error.body_text()))?;
-    let limit = limit.unwrap_or(PAGE_ROWS).clamp(1, MOST_ROWS);
+async fn in_doubt(State(admin): State<Admin>, uri: Uri) -> Result<Json<InDoubt>, Problem> {
+    let query: LimitQuery = parse_query(&uri)?;
+    let limit = query.limit()?;
     Ok(Json(InDoubt {
         in_doubt: admin.fences.doubts().list(limit as usize),
-        left_by_crash: admin.fences.left(limit).await.map_err(unconfirmed)?,
+        left_by_crash: admin.fences.left(limit).await.map_err(unread)?,
     }))
 }
 
@@ -190,19 +179,11 @@ impl Admin {
     }
 }
 
-fn named(resource: Result<Path<String>, PathRejection>) -> Result<Resource, Problem> {
-    let Path(name) = resource.map_err(|error| unresolvable(&error.body_text()))?;
-    Resource::new(&name).map_err(|error| unresolvable(&error.to_string()))
+fn about(resource: &Resource, mut problem: Problem) -> Problem {
+    problem.resource = Some(resource.to_string());
+    problem
 }
 
-fn unconfirmed(error: StoreError) -> Problem {
+fn unread(error: StoreError) -> Problem {
     Problem::new(Code::FenceStoreUnavailable, error.to_string())
-}
-
-fn unresolvable(detail: &str) -> Problem {
-    Problem::new(Code::UnresolvableResource, detail)
-}
-
-fn invalid(detail: &str) -> Problem {
-    Problem::new(Code::InvalidRequest, detail)
 }

@@ -16,7 +16,7 @@ use crate::worker::exit;
 
 /// A reverse proxy that lets no stale worker write to your API.
 #[derive(Debug, Parser)]
-#[command(name = "fencegate", version, propagate_version = true)]
+#[command(name = "fencegate", version)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

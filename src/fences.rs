@@ -29,6 +29,7 @@ use crate::metrics::FenceMetrics;
 use crate::store::{FenceRow, FenceStore, StoreError};
 use crate::trace::TraceId;
 
+pub use conversation::OperatorRaise;
 use conversation::{Asked, answer_within};
 pub use housekeeping::Bounds;
 pub use in_doubt::{DoubtView, Doubts, LeftView, Write};

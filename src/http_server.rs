@@ -1,9 +1,12 @@
 //! The server under the lease API and the admin API: axum routes over hyper's HTTP/1, bounded.
 //!
 //! `axum::serve` has no timeouts. Here a client that sends or reads nothing is dropped, the number
-//! of connections is limited, and whatever the router itself refuses is a problem document.
+//! of connections is limited, and whatever the router itself refuses is a problem document. Also
+//! what both APIs read of a request alike, so that neither takes what the other refuses.
 //! Deliberately absent: the proxy listener, whose fast path has a server of its own.
 
+mod input;
+mod resource_name;
 mod write_timeout;
 
 use std::pin::pin;
@@ -23,6 +26,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use self::input::{LimitQuery, PageQuery, bounded, parse_json, parse_query};
+pub(crate) use self::resource_name::ResourceName;
 use self::write_timeout::WriteTimeout;
 use crate::problem::{Code, Problem};
 

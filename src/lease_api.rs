@@ -5,7 +5,6 @@
 //! the coordinator did not confirm an acquisition, a renewal or a release, which may then have
 //! happened; `not_forwarded` everywhere else.
 
-mod resource_name;
 mod wire;
 
 use std::sync::Arc;
@@ -20,15 +19,11 @@ use http::{StatusCode, Uri, header};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::resource_name::ResourceName;
-use self::wire::{
-    AcquireBody, HolderBody, LeaseBody, LeasesBody, ListQuery, ReleaseQuery, RenewBody, parse_json,
-    parse_query,
-};
+use self::wire::{AcquireBody, HolderBody, LeaseBody, LeasesBody, ReleaseQuery, RenewBody};
 use crate::clock::{Clock, WallTime};
 use crate::coordinator::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released};
 use crate::fence::{Owner, Resource, Token};
-use crate::http_server::{self, read_body};
+use crate::http_server::{self, PageQuery, ResourceName, parse_json, parse_query, read_body};
 use crate::problem::{Code, Problem, ProblemOutcome};
 
 /// The description of this API, as it is served at `/openapi.json`.
@@ -146,7 +141,7 @@ async fn show(
 }
 
 async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<LeasesBody>, Problem> {
-    let query: ListQuery = parse_query(&uri)?;
+    let query: PageQuery = parse_query(&uri)?;
     let limit = query.limit()?;
     let leases =
         api.coordinator.list(query.after, limit).await.map_err(|error| unavailable(&error))?;

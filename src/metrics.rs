@@ -13,6 +13,9 @@ use prometheus::{
 
 use crate::problem::Code;
 
+/// What requests that no route takes are counted under.
+pub(crate) const UNMATCHED_ROUTE: &str = "none";
+
 /// Upper bounds in seconds: from a fast path's microseconds to a drain's minute.
 const SECONDS: &[f64] = &[
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,

@@ -7,14 +7,25 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 const QUEUE_LINES: usize = 16_384;
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Starts logging. `filter` is a level or a list of `target=level`; keep the guard until the end
-/// of the process, so that the last lines are written.
+/// Reads `info`, or `warn,fencegate::fences=debug`: levels, and levels of single targets.
 ///
 /// # Errors
-/// The filter is not valid.
-pub fn start(filter: &str) -> Result<WorkerGuard, tracing_subscriber::filter::ParseError> {
-    let filter = EnvFilter::builder().parse(filter)?;
+/// What is wrong with it. A lone word that is no level is refused too: the filter's own syntax
+/// takes it for a target, and then nothing else would be logged.
+pub fn filter(text: &str) -> Result<EnvFilter, String> {
+    for directive in text.split(',') {
+        let (_, level) = directive.rsplit_once('=').unwrap_or(("", directive));
+        if !LEVELS.contains(&level) {
+            return Err(format!("{level:?} is none of the levels {}", LEVELS.join(", ")));
+        }
+    }
+    EnvFilter::builder().parse(text).map_err(|error| error.to_string())
+}
+
+/// Starts logging. Keep the guard until the end of the process, so that the last lines are written.
+pub fn start(filter: EnvFilter) -> WorkerGuard {
     let (lines, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(QUEUE_LINES)
         .lossy(true)
@@ -27,5 +38,20 @@ pub fn start(filter: &str) -> Result<WorkerGuard, tracing_subscriber::filter::Pa
         .with_env_filter(filter)
         .with_writer(lines)
         .init();
-    Ok(guard)
+    guard
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_levels_and_levels_of_targets() {
+        for good in ["off", "info", "trace", "warn,fencegate::fences=debug", "fencegate=off"] {
+            assert!(filter(good).is_ok(), "{good}");
+        }
+        for bad in ["", "loud", "INFO ", "info,", "fencegate=loud", "fencegate", "info,=="] {
+            assert!(filter(bad).is_err(), "{bad:?}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ mod stamp;
 mod wire;
 
 pub use client::{InvalidLeaseUrl, LeaseClient, LeaseError};
+pub(crate) use client::{base_url, escape, path_segment};
 pub use held::{HeldLease, LeaseView, Lost, Terms};
 pub use run::{Job, OnHeld, exit, run};
 pub use stamp::{Gateway, InvalidGateway, StampProxy};

@@ -1,14 +1,15 @@
 //! `fencegate fence`: the fences of a running gateway, through its admin listener.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
+use serde_json::{Value, json};
 
 use crate::fence::{Resource, Token};
-use crate::worker::exit;
+use crate::problem::Code;
+use crate::worker::{base_url, escape, exit, path_segment};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum FenceCommand {
@@ -23,7 +24,7 @@ pub(super) enum FenceCommand {
         #[command(flatten)]
         admin: AdminAddress,
     },
-    /// Print one fence as JSON
+    /// Print one fence as JSON; exits with 1 if there is none
     Show {
         /// Whose fence
         #[arg(long)]
@@ -34,7 +35,7 @@ pub(super) enum FenceCommand {
     /// Raise a mark, so that every lower token is refused from now on
     ///
     /// It admits nobody: the token itself still has to be confirmed as the holder's. A mark is never
-    /// lowered again.
+    /// lowered again. Exits with 1 if it is there already, or higher.
     Raise {
         /// Whose fence
         #[arg(long)]
@@ -65,59 +66,94 @@ pub(super) struct AdminAddress {
 /// For the whole exchange with the gateway.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
+/// The gateway answered: there is no such fence, or its mark was not raised.
+const NO_SUCH_THING: u8 = 1;
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("--admin {url:?}: {why}; give an address such as http://127.0.0.1:9090")]
+    Usage { url: String, why: String },
+    #[error("{code}: {detail}")]
+    Refused { code: String, detail: String },
+    #[error("no answer from {admin}; is it the admin listener of a running gateway? {error}")]
+    Unreachable { admin: String, error: reqwest::Error },
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+}
+
 pub(super) fn main(command: &FenceCommand) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let printed = runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(ask(command)));
-    match printed {
+    let done = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::System)
+        .and_then(|runtime| runtime.block_on(ask(command)))
+        .and_then(|answer| Ok(writeln!(std::io::stdout(), "{answer:#}")?));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fencegate fence: {error:#}");
-            exit::UNAVAILABLE.into()
+        Err(failure) => {
+            let text = failure.to_string().replace(char::is_control, " ");
+            eprintln!("fencegate fence: {text}");
+            ExitCode::from(failure.exit_code())
         }
     }
 }
 
-async fn ask(command: &FenceCommand) -> anyhow::Result<()> {
+async fn ask(command: &FenceCommand) -> Result<Value, Failure> {
     let (method, admin, path) = match command {
         FenceCommand::List { after, limit, admin } => {
-            let after = after
-                .as_ref()
-                .map_or_else(String::new, |after| format!("&after={}", encoded(after)));
+            let after = after.as_ref().map(|after| format!("&after={}", escape(after.as_str())));
+            let after = after.unwrap_or_default();
             (Method::GET, admin, format!("/v1/fences?limit={limit}{after}"))
         }
-        FenceCommand::Show { resource, admin } => {
-            (Method::GET, admin, format!("/v1/fences/{}", encoded(resource)))
-        }
-        FenceCommand::Raise { resource, admin, .. } => {
-            (Method::POST, admin, format!("/v1/fences/{}", encoded(resource)))
-        }
+        FenceCommand::Show { resource, admin } => (Method::GET, admin, path_of(resource)?),
+        FenceCommand::Raise { resource, admin, .. } => (Method::POST, admin, path_of(resource)?),
         FenceCommand::InDoubt { limit, admin } => {
             (Method::GET, admin, format!("/v1/in-doubt?limit={limit}"))
         }
     };
+    let base =
+        base_url(&admin.url).map_err(|why| Failure::Usage { url: admin.url.clone(), why })?;
+    let unreachable = |error| Failure::Unreachable { admin: base.clone(), error };
     // The gateway is not behind whatever proxy the environment names for the web.
-    let client = reqwest::Client::builder().no_proxy().timeout(ANSWER_WITHIN).build()?;
-    let url = format!("{}{path}", admin.url.trim_end_matches('/'));
-    let mut request = client.request(method, &url);
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(ANSWER_WITHIN)
+        .build()
+        .map_err(unreachable)?;
+    let mut request = client.request(method, format!("{base}{path}"));
     if let FenceCommand::Raise { token, .. } = command {
-        request = request.json(&serde_json::json!({ "token": token }));
+        request = request.body(json!({ "token": token }).to_string());
     }
-    let answer = request.send().await.with_context(|| {
-        format!("no answer from {}; is it the admin listener of a running gateway?", admin.url)
-    })?;
+    let answer = request.send().await.map_err(unreachable)?;
     let is_success = answer.status().is_success();
-    let body: serde_json::Value = answer.json().await.context("the answer is not JSON")?;
-    if !is_success {
-        bail!("{}: {}", text(&body["code"]), text(&body["detail"]));
+    let body: Value = answer.json().await.map_err(unreachable)?;
+    if is_success { Ok(body) } else { Err(refused(&body)) }
+}
+
+fn path_of(resource: &Resource) -> Result<String, Failure> {
+    let segment = path_segment(resource).map_err(|detail| Failure::Refused {
+        code: Code::UnresolvableResource.as_str().to_owned(),
+        detail: detail.to_owned(),
+    })?;
+    Ok(format!("/v1/fences/{segment}"))
+}
+
+fn refused(problem: &Value) -> Failure {
+    let text = |name: &str| problem[name].as_str().unwrap_or("?").to_owned();
+    Failure::Refused { code: text("code"), detail: text("detail") }
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        let is_answer = |code: &str| {
+            [Code::FenceNotFound, Code::MarkNotRaised].iter().any(|known| known.as_str() == code)
+        };
+        match self {
+            Failure::Usage { .. } => exit::USAGE,
+            Failure::Refused { code, .. } if is_answer(code) => NO_SUCH_THING,
+            Failure::Refused { .. } | Failure::Unreachable { .. } => exit::UNAVAILABLE,
+            Failure::System(_) => exit::SYSTEM,
+        }
     }
-    println!("{body:#}");
-    Ok(())
-}
-
-fn encoded(resource: &Resource) -> impl std::fmt::Display {
-    utf8_percent_encode(resource.as_str(), NON_ALPHANUMERIC)
-}
-
-fn text(value: &serde_json::Value) -> &str {
-    value.as_str().unwrap_or("?")
 }

@@ -11,6 +11,8 @@ use crate::worker::{self, Gateway, Job, OnHeld, exit};
 
 /// Below it there is no time to end a command between two renewals.
 const TTL_MIN: Duration = Duration::from_millis(500);
+/// What the lease API takes at the most.
+const TTL_MAX: Duration = Duration::from_secs(3600);
 const DEFAULT_WAIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, clap::Args)]
@@ -99,6 +101,9 @@ impl RunArgs {
         };
         if self.ttl < TTL_MIN {
             return Err(format!("--ttl is shorter than {} ms", TTL_MIN.as_millis()));
+        }
+        if self.ttl > TTL_MAX {
+            return Err("--ttl is longer than 1h, the most that the lease API takes".to_owned());
         }
         let kill_after = self.kill_after.unwrap_or(self.ttl / 5);
         if kill_after > self.ttl / 3 {

@@ -13,13 +13,10 @@ use crate::{serve, telemetry};
 pub(super) struct ServeArgs {
     #[command(flatten)]
     flags: Box<ServeFlags>,
-    /// What is logged: off, error, warn, info, debug or trace
-    #[arg(long, value_name = "LEVEL", env = "FENCEGATE_LOG", default_value = "info")]
-    log: String,
 }
 
 pub(super) fn main(args: &ServeArgs) -> ExitCode {
-    let Loaded { config, warnings, .. } =
+    let Loaded { config, warnings, log, .. } =
         match config::load(&args.flags.sources(std::env::vars_os())) {
             Ok(loaded) => loaded,
             Err(mistakes) => {
@@ -27,13 +24,7 @@ pub(super) fn main(args: &ServeArgs) -> ExitCode {
                 return exit::USAGE.into();
             }
         };
-    let _writing_logs = match telemetry::start(&args.log) {
-        Ok(guard) => guard,
-        Err(error) => {
-            eprintln!("fencegate serve: --log {}: {error}", args.log);
-            return exit::USAGE.into();
-        }
-    };
+    let _writing_logs = telemetry::start(log);
     for warning in warnings {
         tracing::warn!("{warning}");
     }

@@ -2,6 +2,7 @@
 //!
 //! All values of a table are read before any is asked for, since a mistake must not hide the next.
 
+use std::collections::BTreeSet;
 use std::thread::available_parallelism;
 
 use super::keys::{Section, Slot};
@@ -91,14 +92,13 @@ fn store(mut from: Reader<'_>) -> Option<Store> {
 
 fn coordinator(mut from: Reader<'_>) -> Option<()> {
     let url = from.read("url", values::coordinator);
-    let prefix = from.read_if_set("prefix", |_| {
-        Err("is only for etcd, which is not in this version; leave it out".to_owned())
-    });
+    // Without effect on `embedded`; `check::warnings` says so.
+    let prefix = from.read_if_set("prefix", |_| Ok(()));
     url.and(prefix.unwrap_or(Some(())))
 }
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
-    let name = name(&mut from);
+    let name = name(&mut from, values::name);
     let authority = from.read("url", values::upstream_authority);
     let timeout = from.read("timeout", values::positive_duration);
     let settle = from.read("settle", values::positive_duration);
@@ -114,17 +114,17 @@ fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
     })
 }
 
-fn name(from: &mut Reader<'_>) -> Option<String> {
+fn name(from: &mut Reader<'_>, parse: impl Fn(&str) -> Result<String, String>) -> Option<String> {
     let is_sole = from.settings.tables(from.section).count() == 1;
-    match from.read_if_set("name", values::name) {
+    match from.read_if_set("name", &parse) {
         None if is_sole => Some(SOLE.to_owned()),
-        None => from.read("name", values::name),
+        None => from.read("name", parse),
         Some(read) => read,
     }
 }
 
 fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> {
-    let name = name(&mut from);
+    let name = name(&mut from, values::route_name);
     let path = from.read("path", pattern::path);
     let resource = resource(&mut from);
     let upstream = route_upstream(&mut from, upstreams);
@@ -163,7 +163,11 @@ fn resource(from: &mut Reader<'_>) -> Option<String> {
 
 /// The position of the route's upstream; by its name, or the only one there is.
 fn route_upstream(from: &mut Reader<'_>, upstreams: &[(String, Origin)]) -> Option<usize> {
-    let known = || -> Vec<_> { upstreams.iter().map(|(name, _)| format!("{name:?}")).collect() };
+    // A set, as two may have one name, which is a mistake of its own.
+    let known = || -> Vec<_> {
+        let names: BTreeSet<_> = upstreams.iter().map(|(name, _)| format!("{name:?}")).collect();
+        names.into_iter().collect()
+    };
     let by_name = |text: &str| {
         let found = upstreams.iter().position(|(name, _)| name == text);
         found.ok_or_else(|| {

@@ -128,15 +128,19 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 /// What is allowed, but worth a second look.
 pub(super) fn warnings(listen: &super::Listen, settings: &Settings) -> Vec<String> {
     let listeners = [("leases", listen.leases), ("admin", listen.admin)];
-    let exposed =
-        listeners.iter().filter(|(_, address)| !address.ip().to_canonical().is_loopback());
-    exposed
+    let exposed = listeners
+        .into_iter()
+        .filter(|(_, address)| !address.ip().to_canonical().is_loopback())
         .map(|(name, address)| {
             let place = settings.origin(Slot { section: Section::Listen, index: 0, name });
             format!(
                 "{place}: listen.{name}: {address} is not loopback, and there is no \
                  authentication on it: let only trusted machines reach it"
             )
-        })
-        .collect()
+        });
+    let prefix = Slot { section: Section::Coordinator, index: 0, name: "prefix" };
+    let without_effect = settings.get(prefix).map(|(_, place)| {
+        format!("{place}: coordinator.prefix: has no effect on the embedded coordinator")
+    });
+    exposed.chain(without_effect).collect()
 }

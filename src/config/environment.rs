@@ -11,9 +11,13 @@ use super::settings::{Settings, Value};
 /// The variable that names the file.
 pub(super) const CONFIG_VARIABLE: &str = "FENCEGATE_CONFIG";
 
-/// Variables with our prefix that are no keys: the file, and the filter of the logs.
+/// The variable that says what is logged.
+pub(super) const LOG_VARIABLE: &str = "FENCEGATE_LOG";
+
+/// Variables with our prefix that are no keys: those above, and where `fence`, `lease` and `run`
+/// find a gateway.
 const OTHER_VARIABLES: &[&str] =
-    &[CONFIG_VARIABLE, "FENCEGATE_ADMIN", "FENCEGATE_LEASES", "FENCEGATE_LOG"];
+    &[CONFIG_VARIABLE, LOG_VARIABLE, "FENCEGATE_ADMIN", "FENCEGATE_LEASES"];
 
 /// Reads every variable with our prefix.
 pub(super) fn gather(
@@ -65,7 +69,7 @@ pub(super) fn apply(overrides: &[Override], settings: &mut Settings, mistakes: &
 /// An empty variable is no value: it is as likely an accident as it is meant.
 pub(super) const EMPTY: &str = "is set, but empty; give it a value or unset it";
 
-fn text(value: &OsStr) -> Result<&str, String> {
+pub(super) fn text(value: &OsStr) -> Result<&str, String> {
     match value.to_str() {
         Some("") => Err(EMPTY.to_owned()),
         Some(text) => Ok(text),

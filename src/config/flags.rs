@@ -40,6 +40,9 @@ pub struct ServeFlags {
     /// Where fences are kept [default: sqlite:fencegate.db]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
+    /// What is logged: off, error, warn, info, debug or trace [env: FENCEGATE_LOG] [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<String>,
 }
 
 impl ServeFlags {
@@ -53,6 +56,7 @@ impl ServeFlags {
                 .filter(|(name, _)| name.to_string_lossy().starts_with(PREFIX))
                 .collect(),
             overrides: self.overrides(),
+            log: self.log.clone(),
         }
     }
 

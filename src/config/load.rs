@@ -5,10 +5,13 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tracing_subscriber::EnvFilter;
+
 use super::keys::{Section, Slot};
 use super::mistakes::{Mistakes, Origin, shown};
 use super::settings::{Settings, Value};
 use super::{Config, build, check, environment, file, show};
+use crate::telemetry;
 
 /// Where a configuration comes from. Nothing else is read but files that are named in it.
 /// There is no `Debug`: any of it may be a secret.
@@ -20,6 +23,8 @@ pub struct Sources {
     pub environment: BTreeMap<OsString, OsString>,
     /// What flags say; it wins over the environment, which wins over the file.
     pub overrides: Vec<Override>,
+    /// What `--log` says; if `None`, what `FENCEGATE_LOG` says.
+    pub log: Option<String>,
 }
 
 /// A value from a flag.
@@ -40,14 +45,20 @@ pub struct Loaded {
     pub config: Config,
     /// What is allowed but worth a second look, one line each.
     pub warnings: Vec<String>,
+    /// What is logged.
+    pub log: EnvFilter,
     settings: Settings,
 }
 
 /// Without the settings: one that was read from a file may be a secret.
 impl fmt::Debug for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Loaded { config, warnings, settings: _ } = self;
-        f.debug_struct("Loaded").field("config", config).field("warnings", warnings).finish()
+        let Loaded { config, warnings, log, settings: _ } = self;
+        f.debug_struct("Loaded")
+            .field("config", config)
+            .field("warnings", warnings)
+            .field("log", log)
+            .finish()
     }
 }
 
@@ -71,6 +82,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Mistakes> {
     let is_known =
         path.as_deref().is_none_or(|path| file::gather(path, &mut settings, &mut mistakes));
     environment::gather(&sources.environment, &mut settings, &mut mistakes);
+    let log = log(sources, &mut mistakes);
     if !is_known {
         // What the file says is not known, so nothing can be said to be missing.
         return Err(mistakes.sorted());
@@ -80,10 +92,10 @@ pub fn load(sources: &Sources) -> Result<Loaded, Mistakes> {
     without_file(&mut settings);
     let whole = path.as_deref().map_or(Origin::Flag("--upstream"), whole_file);
     check::all(&settings, &whole, &mut mistakes);
-    match build::config(&settings, &mut mistakes) {
-        Some(config) if mistakes.is_empty() => {
+    match (build::config(&settings, &mut mistakes), log) {
+        (Some(config), Some(log)) if mistakes.is_empty() => {
             let warnings = check::warnings(&config.listen, &settings);
-            Ok(Loaded { config, warnings, settings })
+            Ok(Loaded { config, warnings, log, settings })
         }
         _ => Err(mistakes.sorted()),
     }
@@ -91,6 +103,23 @@ pub fn load(sources: &Sources) -> Result<Loaded, Mistakes> {
 
 fn whole_file(path: &Path) -> Origin {
     Origin::File { file: file::shown_name(path), line: None }
+}
+
+/// Not a key of the file, as the file's own mistakes do not depend on it.
+fn log(sources: &Sources, mistakes: &mut Mistakes) -> Option<EnvFilter> {
+    let variable = environment::LOG_VARIABLE;
+    let (place, text) = match &sources.log {
+        Some(text) => (Origin::Flag("--log"), Ok(text.as_str())),
+        None => (
+            Origin::Environment(variable.to_owned()),
+            sources
+                .environment
+                .get(&OsString::from(variable))
+                .map_or(Ok("info"), |value| environment::text(value)),
+        ),
+    };
+    let filter = text.and_then(telemetry::filter);
+    filter.map_err(|why| mistakes.push(&place, format!("{why}; for example info"))).ok()
 }
 
 fn path(sources: &Sources, mistakes: &mut Mistakes) -> Option<PathBuf> {

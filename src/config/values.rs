@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Store;
 use super::mistakes::{nearest, shown};
 use crate::fence::Resource;
+use crate::metrics::UNMATCHED_ROUTE;
 
 /// No wait of this program is sensibly longer, and sums of durations stay far from overflow.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -106,6 +107,14 @@ pub(super) fn name(text: &str) -> Result<String, String> {
 /// The name of a resource.
 pub(super) fn resource(text: &str) -> Result<Resource, String> {
     Resource::new(text).map_err(|error| format!("{} is no resource: {error}", shown(text)))
+}
+
+/// A name that no metric uses already.
+pub(super) fn route_name(text: &str) -> Result<String, String> {
+    if text == UNMATCHED_ROUTE {
+        return Err(format!("{text:?} is what metrics call requests that no route takes"));
+    }
+    name(text)
 }
 
 /// One of a few words.

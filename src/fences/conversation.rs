@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout;
 
-use super::{Demand, Fences, Refused, Slot};
+use super::{Demand, Fences, Refused, Slot, Waiting};
 use crate::coordinator::CoordinatorError;
 use crate::fence::{Mark, Owner, Resource, Step, Token};
 use crate::store::{Raise, StoreError};
@@ -94,7 +94,8 @@ impl Fences {
             owner,
             grant: Some(demand.terms.settle),
         };
-        self.record(slot, raise, before, Some(asked.trace_id)).await
+        let recorded = self.record(slot, raise, before, Some(asked.trace_id));
+        Ok(answer_within(recorded).await?)
     }
 
     /// Asks the coordinator whose token this is. `None`: a newer holder's, and the mark has been
@@ -124,7 +125,8 @@ impl Fences {
                     owner: Some(lease.owner),
                     grant: None,
                 };
-                self.record(slot, raise, before, Some(asked.trace_id)).await?;
+                let recorded = self.record(slot, raise, before, Some(asked.trace_id));
+                answer_within(recorded).await?;
                 Ok(None)
             }
             _ => Err(Refused::NotHeld { highest: before.map(|mark| mark.token) }),
@@ -139,11 +141,11 @@ impl Fences {
         raise: Raise,
         before: Option<Mark>,
         trace_id: Option<TraceId>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), StoreError> {
         let Raise { token, grant, owner, .. } = raise.clone();
         let mark = {
             let _timed = self.shared.metrics.raise.start_timer();
-            answer_within(self.store.raise(raise)).await?
+            self.store.raise(raise).await?
         };
         let now = self.shared.clock.now();
         {
@@ -176,23 +178,54 @@ impl Fences {
 
     /// Raises a mark by an operator's word. It admits nobody: the token still has to be confirmed.
     ///
+    /// Once begun it goes on to its end, whoever stops waiting for it: a raise that the store has
+    /// and the cell has not would shut nobody out.
+    ///
     /// # Errors
-    /// The store did not confirm.
+    /// The store did not confirm in time, or too many wait on the resource.
     pub async fn raise_by_operator(
+        self: &Arc<Self>,
+        resource: Resource,
+        token: Token,
+    ) -> Result<OperatorRaise, Refused> {
+        let fences = Arc::clone(self);
+        let work = tokio::spawn(async move { fences.raise_to_the_end(&resource, token).await });
+        match timeout(ANSWER_WITHIN, work).await {
+            Ok(Ok(raised)) => raised,
+            Ok(Err(ended)) => Err(StoreError(ended.to_string().into()).into()),
+            Err(_) => Err(StoreError("it took longer than 10 s; the raise goes on".into()).into()),
+        }
+    }
+
+    async fn raise_to_the_end(
         &self,
         resource: &Resource,
         token: Token,
-    ) -> Result<Mark, Refused> {
+    ) -> Result<OperatorRaise, Refused> {
         let slot = self.open_slot(resource).await?;
+        let _waiting = Waiting::enter(&slot.waiters, self.bounds.waiters)?;
         self.load(&slot).await?;
         let _turn = turn(&slot).await?;
         let before = slot.cell().mark();
+        if let Some(mark) = before.filter(|mark| mark.token >= token) {
+            return Ok(OperatorRaise::NotRaised(mark.token));
+        }
         let raise =
             Raise { resource: resource.clone(), token, confirmed: false, owner: None, grant: None };
         self.record(&slot, raise, before, None).await?;
-        let mark = slot.cell().mark();
-        Ok(mark.unwrap_or(Mark { token, confirmed: false }))
+        // The store may have had a higher one that this instance never heard of.
+        let higher = slot.cell().mark().filter(|mark| mark.token > token);
+        Ok(higher.map_or(OperatorRaise::Raised, |mark| OperatorRaise::NotRaised(mark.token)))
     }
+}
+
+/// What an operator's raise did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperatorRaise {
+    /// The mark is the operator's token now.
+    Raised,
+    /// The mark, which is this one, was there already or is above; it is never lowered.
+    NotRaised(Token),
 }
 
 /// Who is being asked, to be blamed when time is up. It is the store unless it is the coordinator.

@@ -58,15 +58,49 @@ async fn an_operators_raise_is_not_made_on_a_cell_that_is_being_given_up() {
     fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
     assert_eq!(fences.close_idle(), [(resource.clone(), vec![token(5)])]);
 
-    let mut raise = std::pin::pin!(fences.raise_by_operator(&resource, token(9)));
+    let mut raise = std::pin::pin!(fences.raise_by_operator(resource.clone(), token(9)));
     assert!(poll!(&mut raise).is_pending());
 
     let row = fences.show(resource.clone()).await.unwrap().unwrap();
     assert_eq!(row.highest_token, token(5), "its successor might have read the mark before");
     fences.end_closing(&resource, true);
-    assert_eq!(raise.await.unwrap().token, token(9));
+    assert_eq!(raise.await.unwrap(), OperatorRaise::Raised);
     let refused = fences.admit(&resource, token(5), &DEMAND, trace_id()).await.err();
     assert!(matches!(refused, Some(Refused::Stale { highest }) if highest == token(9)));
+}
+
+#[tokio::test]
+async fn an_operators_raise_goes_on_when_nobody_waits_for_it_any_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let fences = fences(&directory).await;
+    let resource = Resource::new("r").unwrap();
+    fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
+
+    {
+        let mut raise = std::pin::pin!(fences.raise_by_operator(resource.clone(), token(9)));
+        assert!(poll!(&mut raise).is_pending());
+    }
+
+    let is_known = async {
+        while fences.admit(&resource, token(5), &DEMAND, trace_id()).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), is_known).await.unwrap();
+    let row = fences.show(resource).await.unwrap().unwrap();
+    assert_eq!(row.highest_token, token(9));
+}
+
+#[tokio::test]
+async fn a_mark_that_is_there_already_is_not_raised() {
+    let directory = tempfile::tempdir().unwrap();
+    let fences = fences(&directory).await;
+    let resource = Resource::new("r").unwrap();
+    let raise = |number| fences.raise_by_operator(resource.clone(), token(number));
+    assert_eq!(raise(5).await.unwrap(), OperatorRaise::Raised);
+    assert_eq!(raise(5).await.unwrap(), OperatorRaise::NotRaised(token(5)));
+    assert_eq!(raise(4).await.unwrap(), OperatorRaise::NotRaised(token(5)));
+    assert_eq!(raise(6).await.unwrap(), OperatorRaise::Raised);
 }
 
 #[tokio::test]

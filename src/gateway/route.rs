@@ -13,7 +13,7 @@ use matchit::Params;
 use crate::config::{Config, Fenced, Mode, Route as RouteConfig, Tokens};
 use crate::fence::Terms;
 use crate::fences::Demand;
-use crate::metrics::{GatewayMetrics, RouteMetrics};
+use crate::metrics::{GatewayMetrics, RouteMetrics, UNMATCHED_ROUTE};
 
 /// Matches every path, `/` included, although matchit's catch-all does not.
 const EVERY_PATH: &str = "/{*rest}";
@@ -71,7 +71,7 @@ impl RouteTable {
         {
             paths.insert("/", everything)?;
         }
-        Ok(RouteTable { paths, routes, unmatched: metrics.route("none") })
+        Ok(RouteTable { paths, routes, unmatched: metrics.route(UNMATCHED_ROUTE) })
     }
 
     /// The route of a normal path, and the name of the resource.

@@ -4,20 +4,16 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
-use http::Uri;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::WallTime;
 use crate::coordinator::Lease;
 use crate::fence::{Owner, Resource, Token};
-use crate::problem::{Code, Problem};
+use crate::http_server::bounded;
+use crate::problem::Problem;
 
 const TTL_MS: RangeInclusive<u64> = 100..=3_600_000;
 const WAIT_MS: RangeInclusive<u64> = 0..=3_600_000;
-const LIST_LEASES: RangeInclusive<u64> = 1..=1000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,14 +38,6 @@ pub(super) struct RenewBody {
 pub(super) struct ReleaseQuery {
     pub(super) owner: Owner,
     pub(super) token: Token,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListQuery {
-    pub(super) after: Option<Resource>,
-    #[serde(default = "default_limit")]
-    limit: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -93,13 +81,6 @@ impl RenewBody {
     }
 }
 
-impl ListQuery {
-    pub(super) fn limit(&self) -> Result<u32, Problem> {
-        let limit = bounded("limit", self.limit, LIST_LEASES)?;
-        Ok(u32::try_from(limit).unwrap_or(u32::MAX))
-    }
-}
-
 impl From<Lease> for LeaseBody {
     fn from(lease: Lease) -> LeaseBody {
         LeaseBody {
@@ -129,35 +110,10 @@ impl<'a> From<&'a Lease> for HolderBody<'a> {
     }
 }
 
-/// Reads a body, whatever its `Content-Type`: `curl -d` sends another one than JSON's.
-pub(super) fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body)
-        .map_err(|error| Problem::new(Code::InvalidRequest, format!("the body: {error}")))
-}
-
-/// Reads the parameters of a query.
-pub(super) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
-    let Query(query) = Query::try_from_uri(uri)
-        .map_err(|error: QueryRejection| Problem::new(Code::InvalidRequest, error.body_text()))?;
-    Ok(query)
-}
-
 fn millis(name: &str, value: u64, range: RangeInclusive<u64>) -> Result<Duration, Problem> {
     bounded(name, value, range).map(Duration::from_millis)
 }
 
-fn bounded(name: &str, value: u64, range: RangeInclusive<u64>) -> Result<u64, Problem> {
-    if range.contains(&value) {
-        return Ok(value);
-    }
-    let detail = format!("{name} is {value}; it must be {} to {}", range.start(), range.end());
-    Err(Problem::new(Code::InvalidRequest, detail))
-}
-
 const fn default_ttl_ms() -> u64 {
     10_000
-}
-
-const fn default_limit() -> u64 {
-    100
 }

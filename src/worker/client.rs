@@ -5,6 +5,7 @@
 //! Deliberately absent: retries (who retries must know a deadline; see
 //! [`HeldLease`](super::HeldLease)) and proxies from the environment.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -114,13 +115,7 @@ impl LeaseClient {
     /// `base` is not an `http://` URL without query and fragment.
     pub fn new(base: &str) -> Result<LeaseClient, InvalidLeaseUrl> {
         let invalid = |why: String| InvalidLeaseUrl { url: base.to_owned(), why };
-        let url = reqwest::Url::parse(base).map_err(|error| invalid(error.to_string()))?;
-        if url.scheme() != "http" {
-            return Err(invalid("it does not begin with http://".into()));
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(invalid("it has a query or a fragment".into()));
-        }
+        let base = base_url(base).map_err(invalid)?;
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -132,7 +127,7 @@ impl LeaseClient {
             .tcp_keepalive_retries(3)
             .build()
             .map_err(|error| invalid(chain(&error)))?;
-        Ok(LeaseClient { http, base: url.as_str().trim_end_matches('/').to_owned() })
+        Ok(LeaseClient { http, base })
     }
 
     /// Acquires the lease, waiting up to `wait` for a holder to let go. Dropping the future gives
@@ -214,19 +209,37 @@ impl LeaseClient {
     }
 
     fn of(&self, resource: &Resource, rest: &str) -> Result<String, LeaseError> {
-        // A URL parser takes these for steps through the path, escaped or not.
-        if matches!(resource.as_str(), "." | "..") {
-            return Err(LeaseError::Refused {
-                code: "unresolvable_resource".into(),
-                detail: "a resource named . or .. cannot stand in a URL; give it another name"
-                    .into(),
-            });
-        }
-        Ok(format!("/v1/leases/{}{rest}", escape(resource.as_str())))
+        let segment = path_segment(resource).map_err(|detail| LeaseError::Refused {
+            code: "unresolvable_resource".into(),
+            detail: detail.into(),
+        })?;
+        Ok(format!("/v1/leases/{segment}{rest}"))
     }
 }
 
-fn escape(text: &str) -> percent_encoding::PercentEncode<'_> {
+/// The address of one of the gateway's APIs without a slash at its end, or what is wrong with it.
+pub(crate) fn base_url(text: &str) -> Result<String, String> {
+    let url = reqwest::Url::parse(text).map_err(|error| error.to_string())?;
+    if url.scheme() != "http" {
+        return Err("it does not begin with http://".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("it has a query or a fragment".to_owned());
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+/// A resource as one segment of a path, or why it cannot be one.
+pub(crate) fn path_segment(resource: &Resource) -> Result<impl Display, &'static str> {
+    // A URL parser takes these for steps through the path, escaped or not.
+    if matches!(resource.as_str(), "." | "..") {
+        return Err("a resource named . or .. cannot stand in a URL; give it another name");
+    }
+    Ok(escape(resource.as_str()))
+}
+
+/// Escapes what does not stand for itself in a path segment or a query's value.
+pub(crate) fn escape(text: &str) -> percent_encoding::PercentEncode<'_> {
     utf8_percent_encode(text, ESCAPED)
 }
 

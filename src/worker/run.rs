@@ -11,6 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use rustix::process::Signal;
 
 use super::client::{LeaseClient, LeaseError};
@@ -94,7 +95,7 @@ enum NotRun {
 /// Runs the job to its end; the exit code.
 pub async fn run(job: Job, clock: Clock) -> u8 {
     let report = Report::start(format!("fencegate run: {}", job.resource));
-    let code = match acquire(&job, clock).await {
+    let code = match acquire(&job, clock, &report).await {
         Ok((held, signals)) => under_lease(&job, clock, held, signals, &report).await,
         Err(not_run) => Err(not_run),
     };
@@ -106,7 +107,7 @@ pub async fn run(job: Job, clock: Clock) -> u8 {
     code
 }
 
-async fn acquire(job: &Job, clock: Clock) -> Result<(HeldLease, Signals), NotRun> {
+async fn acquire(job: &Job, clock: Clock, report: &Report) -> Result<(HeldLease, Signals), NotRun> {
     let mut signals = Signals::listen().map_err(NotRun::System)?;
     let wait = match job.on_held {
         OnHeld::Wait(wait) => wait,
@@ -116,9 +117,12 @@ async fn acquire(job: &Job, clock: Clock) -> Result<(HeldLease, Signals), NotRun
     let margin = kill_margin(*ttl) + job.kill_after;
     let terms = Terms { resource: resource.clone(), owner: owner.clone(), ttl: *ttl, wait, margin };
     let acquiring = HeldLease::acquire(client, clock, &terms);
-    tokio::pin!(acquiring);
+    let telling = tell_of_the_wait(job, report).fuse();
+    tokio::pin!(acquiring, telling);
     loop {
         tokio::select! {
+            // In this order, so that who is first in the queue is not made later by the telling.
+            biased;
             held = &mut acquiring => return match held {
                 Ok(held) => Ok((held, signals)),
                 Err(held @ LeaseError::Held { .. }) if job.on_held == OnHeld::Skip => {
@@ -130,7 +134,24 @@ async fn acquire(job: &Job, clock: Clock) -> Result<(HeldLease, Signals), NotRun
                 Signal::TSTP => stop_this_process(),
                 signal => return Err(NotRun::Signalled(signal)),
             },
+            () = &mut telling => {}
         }
+    }
+}
+
+/// Says once for whom it waits, as far as that can be seen; a run that hangs in silence looks
+/// broken.
+async fn tell_of_the_wait(job: &Job, report: &Report) {
+    let OnHeld::Wait(wait) = job.on_held else { return };
+    let Ok(holder) = job.client.show(&job.resource).await else { return };
+    if holder.owner != job.owner {
+        report.say(format_args!(
+            "the lease is held by {:?} with token {} until {}; waiting for at most {} s",
+            holder.owner.as_str(),
+            holder.token,
+            holder.expires_at,
+            wait.as_secs_f32()
+        ));
     }
 }
 
@@ -145,7 +166,7 @@ async fn under_lease(
     let (proxy, group) = match start(job, held.view()).await {
         Ok(started) => started,
         Err(not_run) => {
-            release(held, report).await;
+            release(held, false, report).await;
             return Err(not_run);
         }
     };
@@ -161,7 +182,7 @@ async fn under_lease(
              the lease is not released and expires by itself"
         )),
         (Some(_), Some(Lost::Told { .. })) => {}
-        (Some(_), _) => release(held, report).await,
+        (Some(_), lost) => release(held, lost.is_some(), report).await,
     }
     Ok(match (lost, ended) {
         (Some(_), _) => exit::LOST,
@@ -242,10 +263,15 @@ fn stop_this_process() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
 }
 
-async fn release(held: HeldLease, report: &Report) {
+async fn release(held: HeldLease, is_lost: bool, report: &Report) {
     let token = held.token();
-    if let Err(error) = held.release().await {
-        report.say(format_args!("token {token}: not released, expires by itself: {error}"));
+    match held.release().await {
+        // Nobody expected to find it.
+        Err(LeaseError::NotFound { .. } | LeaseError::OwnerMismatch { .. }) if is_lost => {}
+        Err(error) => {
+            report.say(format_args!("token {token}: not released, expires by itself: {error}"));
+        }
+        Ok(()) => {}
     }
 }
 

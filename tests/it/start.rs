@@ -1,9 +1,13 @@
 //! Mistakes in configuration and addresses, as a person meets them.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::process::{Child, Stdio};
 
 use crate::support::command::{Ended, fencegate, run};
+use crate::support::downstream::Downstream;
+use crate::support::http::send;
 
 /// Runs the binary in a directory that has this `fencegate.toml`.
 fn with_file(text: &str, args: &[&str]) -> Ended {
@@ -81,5 +85,76 @@ fn a_port_in_use_is_told_with_the_key_that_sets_it() {
         for word in [key, &taken, "another process listens there", "choose another port"] {
             assert!(ended.stderr.contains(word), "no {word:?} in {ended:?}");
         }
+    }
+}
+
+#[test]
+fn what_is_logged_is_checked_by_serve_and_by_the_check() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for verb in [&["serve"][..], &["config", "check"]] {
+        let args = [verb, &["--upstream", "http://127.0.0.1:9"]].concat();
+        for (value, word) in [("", "empty"), ("loud", "none of the levels")] {
+            let mut command = fencegate(dir.path(), &args);
+            command.env("FENCEGATE_LOG", value);
+            let ended = run(command);
+            assert_eq!(ended.code, Some(64), "{ended:?}");
+            assert!(ended.stderr.starts_with("FENCEGATE_LOG: "), "{ended:?}");
+            assert!(ended.stderr.contains(word), "{ended:?}");
+        }
+        let ended = run(fencegate(dir.path(), &[&args[..], &["--log", "loud"]].concat()));
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert!(ended.stderr.starts_with("--log: "), "{ended:?}");
+    }
+}
+
+#[test]
+fn the_version_is_the_programs() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let ended = run(fencegate(dir.path(), &["--version"]));
+    let expected = concat!("fencegate ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), expected));
+    let ended = run(fencegate(dir.path(), &["serve", "--version"]));
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+}
+
+#[test]
+fn serve_is_configured_by_the_environment_alone() {
+    let api = Downstream::start();
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut command = fencegate(dir.path(), &["serve"]);
+    for listener in ["PROXY", "LEASES", "ADMIN"] {
+        command.env(format!("FENCEGATE_LISTEN__{listener}"), "127.0.0.1:0");
+    }
+    let child = command
+        .env("FENCEGATE_UPSTREAM__0__URL", format!("http://{}", api.address))
+        .env("FENCEGATE_ROUTE__0__TOKENS", "ordered")
+        .env("FENCEGATE_STORE__URL", "sqlite:by-environment.db")
+        .env("FENCEGATE_LOG", "info")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it was built");
+    let mut child = Ends(child);
+    let log = BufReader::new(child.0.stderr.take().expect("piped"));
+    let mut lines = log.lines().map_while(Result::ok);
+    let listening = lines.find(|line| line.contains("\"listening\"")).expect("it listens");
+    let listening: serde_json::Value = serde_json::from_str(&listening).expect("JSON");
+    let proxy = listening["proxy"].as_str().and_then(|at| at.parse().ok()).expect("an address");
+
+    assert_eq!(send(proxy, "PUT", "/x", &[("Fencing-Token", "3")], b"x").status, 200);
+    assert_eq!(send(proxy, "PUT", "/x", &[("Fencing-Token", "2")], b"x").status, 412);
+
+    assert_eq!(api.tokens("/x"), [3]);
+    assert!(dir.path().join("by-environment.db").exists());
+}
+
+/// Ends the process when the test does, however that is.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -155,3 +155,23 @@ fn a_secret_is_read_from_a_file_and_never_shown() {
         &[("fencegate.toml:7", "store.url_file: \"absent\" cannot be read: No such file")],
     );
 }
+
+#[test]
+fn what_is_logged_is_checked_with_everything_else() {
+    for (value, words) in [("", "is set, but empty"), ("loud", "none of the levels off, error")] {
+        let given = Given::file(SMALL)
+            .variable("FENCEGATE_LOG", value)
+            .variable("FENCEGATE_LISTEN__PROXY", "here");
+        assert_lines(
+            &given.mistakes(),
+            &[("FENCEGATE_LISTEN__PROXY", "no IP address"), ("FENCEGATE_LOG", words)],
+        );
+    }
+    let mut given = Given::file(SMALL).variable("FENCEGATE_LOG", "warn");
+    assert_eq!(given.loaded().log.to_string(), "warn");
+    given.sources.log = Some("debug".to_owned());
+    assert_eq!(given.loaded().log.to_string(), "debug");
+    given.sources.log = Some(String::new());
+    assert_lines(&given.mistakes(), &[("--log", "none of the levels")]);
+    assert_eq!(Given::file(SMALL).loaded().log.to_string(), "info");
+}

@@ -166,6 +166,58 @@ fn listeners_without_authentication_warn_when_they_are_not_loopback() {
 }
 
 #[test]
+fn an_unknown_upstream_is_told_from_each_name_once() {
+    let upstream = "[[upstream]]\nname = \"ledger\"\nurl = \"http://127.0.0.1:9000\"\n";
+    let route = "[[route]]\npath = \"/{*rest}\"\nupstream = \"leger\"\n";
+    assert_lines(
+        &Given::file(&format!("{upstream}{upstream}{route}")).mistakes(),
+        &[
+            ("fencegate.toml:5", "is the name of another upstream already"),
+            ("fencegate.toml:9", "there is no upstream \"leger\", only \"ledger\"; for"),
+        ],
+    );
+}
+
+/// With a prefix, as it is for an etcd coordinator.
+const COMPLETE: &str = r#"[listen]
+proxy  = "127.0.0.1:8080"
+leases = "127.0.0.1:8081"
+admin  = "127.0.0.1:9090"
+
+[store]
+url = "sqlite:fencegate.db"        # or postgres://…
+
+[coordinator]
+url    = "embedded"                # or etcd://127.0.0.1:2379,… or postgres
+prefix = "/fencegate/leases"
+
+[[upstream]]
+name    = "ledger"
+url     = "http://127.0.0.1:9000"
+timeout = "30s"
+settle  = "30s"
+
+[[route]]
+name     = "accounts"
+path     = "/accounts/{account}/{*rest}"
+resource = "account:{account}"     # default "{path}", the normalised path
+upstream = "ledger"
+fenced   = ["POST", "PUT", "PATCH", "DELETE"]   # default: every method but GET, HEAD, OPTIONS
+mode     = "enforce"               # or "observe": judge, count, log, but forward
+tokens   = "held"                  # or "ordered"
+drain    = "10s"                   # older writes in flight may finish this long, then they are cut
+wait     = "60s"                   # a newer write waits this long for the drain, then 503 fence_draining
+"#;
+
+#[test]
+fn a_prefix_is_taken_and_said_to_have_no_effect_on_the_embedded_coordinator() {
+    let loaded = Given::file(COMPLETE).loaded();
+    let [warning] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
+    assert!(warning.contains("fencegate.toml:11: coordinator.prefix: has no effect"), "{warning}");
+    assert_eq!(loaded.config.routes[0].resource, "account:{account}");
+}
+
+#[test]
 fn tables_in_another_form_are_named_and_still_read() {
     let text = "listen = 1\n[route]\npath = '/a'\nmode = 'x'\n[[upstream]]\nurl = 'http://a'\n";
     assert_lines(

@@ -184,7 +184,11 @@ fn store_and_coordinator_are_what_this_version_has() {
     refused("coordinator", "url = \"etcd://127.0.0.1:2379\"", "etcd is not in this version");
     refused("coordinator", "url = \"postgres\"", "PostgreSQL is not in this version");
     refused("coordinator", "url = \"consul\"", "expected embedded");
-    refused("coordinator", "prefix = \"/a\"", "is only for etcd, which is not in this version");
+}
+
+#[test]
+fn no_route_has_the_name_of_no_route() {
+    refused("route", "name = \"none\"", "is what metrics call requests that no route takes");
 }
 
 #[test]

@@ -68,7 +68,10 @@ fn held_lease_is_skipped_failed_or_waited_for() {
     server.hold("job", Duration::from_millis(1500));
     let (exit, stdout, stderr) =
         output(run(&server, &["--on-held", "wait", "--ttl", "1s"], script));
-    assert_eq!((exit, stdout.as_str(), stderr.as_str()), (0, "ran 3\n", ""));
+    assert_eq!((exit, stdout.as_str()), (0, "ran 3\n"));
+    let [said] = &stderr.lines().collect::<Vec<_>>()[..] else { panic!("{stderr}") };
+    assert!(said.starts_with("fencegate run: job: the lease is held by \"somebody\" with token 2"));
+    assert!(said.ends_with("; waiting for at most 3600 s"), "{said}");
 }
 
 #[test]
@@ -101,6 +104,7 @@ fn unreachable_coordinator_and_wrong_usage_are_told_apart() {
     for wrong in [
         ["--ttl", "100ms"],
         ["--ttl", "10"],
+        ["--ttl", "61m"],
         ["--kill-after", "4s"],
         ["--wait", "1s"],
         ["--leases", "https://127.0.0.1"],

@@ -99,7 +99,9 @@ fn suspended_run_kills_its_group_at_once_when_it_wakes_too_late() {
     assert!(clock.now().since(woken_at) < Duration::from_millis(500));
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(76));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("command killed"));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("command killed"), "{stderr}");
+    assert!(!stderr.contains("not released"), "that the lease is over is known: {stderr}");
 }
 
 #[test]

@@ -9,14 +9,15 @@ use crate::problem::{Code, Problem};
 
 /// The resource that one percent-encoded segment names. axum's own extractor is not used since it
 /// leaves a broken escape as it stands, which gives one resource two spellings.
-pub(super) struct ResourceName(pub(super) Resource);
+///
+/// For routes of the form `/v1/COLLECTION/{resource}`, with or without more behind it.
+pub(crate) struct ResourceName(pub(crate) Resource);
 
 impl<S: Sync> FromRequestParts<S> for ResourceName {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<ResourceName, Problem> {
-        let rest = parts.uri.path().strip_prefix("/v1/leases/").unwrap_or_default();
-        let segment = rest.split_once('/').map_or(rest, |(segment, _)| segment);
+        let segment = parts.uri.path().split('/').nth(3).unwrap_or_default();
         decode(segment).map(ResourceName)
     }
 }
