@@ -44,6 +44,6 @@ deny=target/tools/bin/cargo-deny
 if [ ! -x "$deny" ]; then
     cargo install --quiet --locked --root target/tools --version 0.20.2 cargo-deny
 fi
-"$deny" --offline check bans licenses sources
+"$deny" --log-level error check bans licenses sources
 
 say "All passed"
