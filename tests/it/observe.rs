@@ -21,7 +21,7 @@ fn assert_observed(gateway: &Gateway, answer: &Answer, code: &str, times: u64) {
         gateway.log().iter().filter(refused).count() as u64 == times
     });
     for line in gateway.log().iter().filter(refused) {
-        assert_eq!(line["observed"], true, "{line}");
+        assert_eq!(line["message"], "request observed", "{line}");
         assert_eq!(line["route"], "all", "{line}");
     }
 }
