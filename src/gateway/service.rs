@@ -266,7 +266,8 @@ impl Worker {
             detail = %refusal,
             route = context.route.map(|route| &*route.name),
             method = context.method.as_str(),
-            resource = context.resource,
+            // Only what can name one: what a client made up instead may be as long as its head.
+            resource = context.resource.filter(|name| Resource::check(name).is_ok()),
             // As text: a reader of JSON may round large numbers.
             token = context.token.map(display),
             mark = refusal.highest_token().map(display),

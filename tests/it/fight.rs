@@ -152,7 +152,11 @@ fn traces(nginx: &Nginx, dir: &Path) -> Traces {
     let whole = notes.rfind('\n').map_or("", |end| &notes[..end]);
     for line in whole.lines() {
         let (name, what) = line.split_once(' ').unwrap_or_else(|| panic!("half a note: {line}"));
-        let status = (what != "sent").then(|| what.parse().expect("curl prints a number"));
+        let status = match what {
+            // Nothing is noted of a curl that was killed before the shell that waits for it.
+            "sent" | "" => None,
+            status => Some(status.parse().expect("curl prints a number")),
+        };
         let note = by_name.entry(name.to_owned()).or_default();
         note.status = status.or(note.status);
     }
