@@ -171,7 +171,7 @@ async fn a_limited_write_is_refused_for_what_did_not_answer() {
 
     assert!(matches!(refused, Some(Refused::Store(_))), "{refused:?}");
     drop(busy);
-    fences.admit(&resource, token(5), &demand, trace_id()).await.unwrap().over();
+    fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
 }
 
 /// A coordinator that hangs, which the embedded one cannot be made to do.
@@ -218,7 +218,7 @@ async fn a_limited_write_blames_the_coordinator_if_that_one_is_silent() {
     let mut fences = fences(&directory).await;
     Arc::get_mut(&mut fences).expect("nobody else has it").coordinator = Arc::new(Silent);
     let resource = Resource::new("r").unwrap();
-    let demand = Demand { limit: Some(Duration::from_secs(1)), held: true, ..DEMAND };
+    let demand = Demand { limit: Some(Duration::from_secs(5)), held: true, ..DEMAND };
 
     let refused = fences.admit(&resource, token(5), &demand, trace_id()).await.err();
 
