@@ -125,14 +125,27 @@ impl Fences {
         tasks: &TaskTracker,
     ) -> Arc<Fences> {
         let (over, queue) = mpsc::channel(housekeeping::QUEUE_GRANTS);
-        let doubts = Doubts::new(clock);
-        let fences = Arc::new(Fences {
+        let fences = Arc::new(Fences::unattended(store, coordinator, clock, bounds, metrics, over));
+        housekeeping::spawn(&fences, queue, tasks);
+        fences
+    }
+
+    /// Without housekeeping; grants that are over go to `over`.
+    fn unattended(
+        store: Arc<dyn FenceStore>,
+        coordinator: Arc<dyn Coordinator>,
+        clock: Clock,
+        bounds: Bounds,
+        metrics: FenceMetrics,
+        over: mpsc::Sender<(Resource, Token)>,
+    ) -> Fences {
+        Fences {
             slots: DashMap::new(),
             store,
             coordinator,
             shared: Arc::new(Shared {
                 clock,
-                doubts,
+                doubts: Doubts::new(clock),
                 metrics,
                 cuts: AtomicU64::new(0),
                 is_closed: AtomicBool::new(false),
@@ -140,9 +153,7 @@ impl Fences {
             }),
             dead_since: clock.now(),
             bounds,
-        });
-        housekeeping::spawn(&fences, queue, tasks);
-        fences
+        }
     }
 
     /// Admits from memory, without I/O or allocation, a write whose token holds the grant; refuses

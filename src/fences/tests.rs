@@ -16,23 +16,11 @@ async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
     let metrics = LeaseMetrics::register(&registry).unwrap();
     let coordinator = Embedded::start(&database, clock, &tasks, metrics).await.unwrap();
     let (over, _) = mpsc::channel(1);
-    let (doubts, metrics) = (Doubts::new(clock), FenceMetrics::register(&registry).unwrap());
+    let metrics = FenceMetrics::register(&registry).unwrap();
+    let store = Arc::new(SqliteFences::new(&database, clock, &tasks));
+    let bounds = Bounds { waiters: 10, cells: 10, idle: Duration::ZERO };
     // Not by `Fences::new`: its housekeeping would give cells up at times of its own.
-    Arc::new(Fences {
-        slots: DashMap::new(),
-        store: Arc::new(SqliteFences::new(&database, clock, &tasks)),
-        coordinator: Arc::new(coordinator),
-        shared: Arc::new(Shared {
-            clock,
-            doubts,
-            metrics,
-            cuts: AtomicU64::new(0),
-            is_closed: AtomicBool::new(false),
-            over,
-        }),
-        dead_since: clock.now(),
-        bounds: Bounds { waiters: 10, cells: 10, idle: Duration::ZERO },
-    })
+    Arc::new(Fences::unattended(store, Arc::new(coordinator), clock, bounds, metrics, over))
 }
 
 const DEMAND: Demand = Demand {
