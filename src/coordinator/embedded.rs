@@ -24,9 +24,9 @@ use tokio_util::task::TaskTracker;
 
 use self::acquisition::Request;
 use self::queue::Queues;
-use super::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released};
+use super::{Acquired, Coordinator, CoordinatorError, Holding, Lease, LeaseMetrics, Released};
 use crate::clock::{Clock, WallTime};
-use crate::fence::{Owner, Resource, Token};
+use crate::fence::{Epoch, Owner, Resource, Token};
 use crate::metrics::Operation;
 use crate::store::{Batcher, Database, StoreError};
 
@@ -92,11 +92,9 @@ impl Embedded {
         &self,
         work: impl Future<Output = Result<T, CoordinatorError>> + Send + 'static,
     ) -> Result<T, CoordinatorError> {
-        self.shared
-            .tasks
-            .spawn(work)
-            .await
-            .map_err(|error| CoordinatorError(format!("its work was broken off: {error}")))?
+        self.shared.tasks.spawn(work).await.map_err(|error| {
+            CoordinatorError::Unavailable(format!("its work was broken off: {error}"))
+        })?
     }
 }
 
@@ -112,7 +110,8 @@ impl Coordinator for Embedded {
         let (reply, answer) = oneshot::channel();
         let request = Request { resource, owner, ttl, wait };
         self.shared.tasks.spawn(acquisition::run(Arc::clone(&self.shared), request, reply));
-        let broken_off = |_| CoordinatorError("the acquisition was broken off".to_owned());
+        let broken_off =
+            |_| CoordinatorError::Unavailable("the acquisition was broken off".to_owned());
         let (acquired, arrived) = answer.await.map_err(broken_off)??;
         // Nothing may be awaited between this and the return, or the lease could be lost on the way.
         let _ = arrived.send(());
@@ -140,8 +139,13 @@ impl Coordinator for Embedded {
         self.to_the_end(async move { shared.release(resource, owner, token).await }).await
     }
 
-    async fn holder(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
-        Ok(self.holders.call(resource).await?)
+    async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError> {
+        Ok(Holding { lease: self.holders.call(resource).await?, epoch: Epoch::FIRST })
+    }
+
+    /// The sequence of tokens is in the same file as the marks: they never part.
+    fn epoch(&self) -> Epoch {
+        Epoch::FIRST
     }
 
     async fn list(
@@ -262,7 +266,7 @@ async fn sweep(database: Database, clock: Clock, metrics: LeaseMetrics, stop: Ca
 
 impl From<StoreError> for CoordinatorError {
     fn from(error: StoreError) -> CoordinatorError {
-        CoordinatorError(error.to_string())
+        CoordinatorError::Unavailable(error.to_string())
     }
 }
 
