@@ -54,10 +54,12 @@ impl Permit {
         self.slot.cell().is_cut(self.rank) && (self.yields || is_closed())
     }
 
-    /// The right to send, where it can run out: to be looked at right before each byte goes out.
+    /// Where the right to send can run out: the lease that it ends with, which is to be looked at right
+    /// before each byte goes out, and the settle time.
     #[must_use]
-    pub fn limited_lease(&self) -> Option<&Arc<InstanceLease>> {
-        Some(&self.slot.lease).filter(|lease| lease.is_limited())
+    pub fn right(&self) -> Option<(Arc<InstanceLease>, Duration)> {
+        let lease = &self.slot.lease;
+        lease.is_limited().then(|| (Arc::clone(lease), self.settle))
     }
 
     fn end_in_doubt(&mut self, write: Write) {

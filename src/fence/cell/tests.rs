@@ -413,3 +413,79 @@ fn who_may_not_cut_leaves_older_writes_alone_for_ever() {
     assert_eq!(step, Step::Drain { again_at: None, cut: false });
     assert!(!cell.is_cut(rank(5)));
 }
+
+#[test]
+fn a_write_waits_until_the_store_says_that_nobody_else_has_older_grants() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
+    let mut cell = open(5, now);
+    cell.raised(Mark { rank: rank(6), confirmed: true }, true, now);
+    cell.granted(rank(6), terms.settle);
+    assert_eq!(cell.admit(token(6), &terms, Epoch::FIRST, now), Step::Elsewhere);
+
+    cell.nobody_elsewhere(rank(5));
+    assert!(cell.minds_elsewhere(rank(6)), "that was asked about another mark");
+    assert_eq!(cell.admit(token(6), &terms, Epoch::FIRST, now), Step::Elsewhere);
+
+    cell.nobody_elsewhere(rank(6));
+    assert_eq!(cell.admit(token(6), &terms, Epoch::FIRST, now), Step::Admit);
+}
+
+#[test]
+fn what_is_under_way_is_cut_in_time_to_make_way_for_another_instance() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
+    let mut cell = open(5, now);
+    cell.granted(rank(5), terms.settle);
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Admit);
+    assert_eq!(cell.make_way(terms.drain, now), None, "nothing is below the mark yet");
+    cell.raised(Mark { rank: rank(6), confirmed: true }, true, now);
+
+    let waits = Step::Drain { again_at: Some(now + DRAIN), cut: false };
+    assert_eq!(cell.make_way(terms.drain, now), Some(waits));
+    let cuts = Step::Drain { again_at: None, cut: true };
+    assert_eq!(cell.make_way(terms.drain, now + DRAIN), Some(cuts));
+    assert!(cell.is_cut(rank(5)));
+    let settles_at = now + DRAIN + terms.settle;
+    cell.finish(rank(5), Outcome::InDoubt(settles_at));
+    let in_doubt = Step::Drain { again_at: Some(settles_at), cut: false };
+    assert_eq!(cell.make_way(terms.drain, now + DRAIN), Some(in_doubt));
+    assert_eq!(cell.make_way(terms.drain, settles_at), None);
+    assert_eq!(cell.take_over(settles_at).as_slice(), [rank(5)]);
+}
+
+#[test]
+fn tokens_of_an_earlier_epoch_go_on_until_one_of_the_next_is_there() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
+    let next = Epoch::FIRST.next();
+    let mut cell = open(5, now);
+    cell.granted(rank(5), terms.settle);
+    assert_eq!(cell.admit(token(3), &terms, Epoch::FIRST, now), Step::Stale(token(5)));
+    assert_eq!(cell.admit(token(3), &terms, next, now), Step::Confirm, "numbers start over");
+    assert_eq!(cell.admit(token(5), &terms, next, now), Step::Admit);
+    let elsewhere = Terms { held: false, ..terms };
+    assert_eq!(cell.admit(token(3), &elsewhere, next, now), Step::Stale(token(5)));
+
+    let third = Rank { epoch: next, token: token(3) };
+    cell.raised(Mark { rank: third, confirmed: true }, false, now);
+    cell.granted(third, terms.settle);
+    let drains = Step::Drain { again_at: Some(now + DRAIN), cut: false };
+    assert_eq!(cell.admit(token(3), &terms, next, now), drains, "the older one is under way");
+    cell.finish(rank(5), Outcome::Over);
+    assert_eq!(cell.take_over(now).as_slice(), [rank(5)]);
+    assert_eq!(cell.admit(token(3), &terms, next, now), Step::Admit);
+    assert_eq!(cell.admit(token(5), &terms, next, now), Step::Confirm, "no grant, no mark");
+}
+
+#[test]
+fn a_cell_that_ended_with_its_instance_cuts_all_and_admits_nothing() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
+    let mut cell = open(5, now);
+    cell.granted(rank(5), terms.settle);
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Admit);
+    cell.end();
+    assert!(cell.is_cut(rank(5)));
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Closing);
+}
