@@ -83,7 +83,7 @@ pub(super) async fn read(
         return Ok(RequestBody::Stream(Box::new(Streamed::new(VecDeque::new(), body, limits))));
     }
     watch.until(limits.until);
-    within(watch, clock, None, pin!(collect(body, limits, too_large)))
+    within(watch, clock, pin!(collect(body, limits, too_large)))
         .await
         .unwrap_or(Err(Refusal::RequestTimeout))
 }

@@ -12,10 +12,11 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::body::{self, BodyLimits, RequestBody, ResponseBody};
-use super::forward::{self, Detach, Origin, Sending};
+use super::forward::{self, Forward, Origin};
 use super::head::{self, Signs};
 use super::refusal::Refusal;
 use super::route::{Route, RouteTable, is_read};
+use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
@@ -131,14 +132,10 @@ impl Worker {
         };
         watch.until(now + route.timeout);
         let upstream = &self.upstreams[route.upstream];
-        let mut sending = Sending {
-            request: Some(outgoing(parts, body, upstream)),
-            upstream: Arc::clone(upstream),
-            watch: Arc::clone(watch),
-            clock: self.clock,
-            now,
-            is_sent: false,
-        };
+        let mut request = outgoing(parts, body, upstream);
+        let upload = request.body_mut().on_sent();
+        let (upstream, on_watch) = (Arc::clone(upstream), Arc::clone(watch));
+        let sending = Sending::new(request, upstream, on_watch, self.clock, now);
         let answer = match permit {
             Some(permit) => {
                 let origin = Origin {
@@ -146,10 +143,9 @@ impl Worker {
                     method: context.method.clone(),
                     trace_id: context.trace_id,
                 };
-                let forwarded = async move { forward::forward(&mut sending, permit, origin).await };
-                Detach::new(forwarded, Arc::clone(watch)).await
+                Forward::new(sending, permit, origin, upload).await
             }
-            None => forward::pass(&mut sending).await,
+            None => forward::pass(sending).await,
         };
         let answered = self.clock.now();
         route.metrics.upstream.observe(answered.since(now).as_secs_f64());
