@@ -34,7 +34,7 @@ pub use conversation::OperatorRaise;
 use conversation::{Asked, answer_within};
 pub use housekeeping::Bounds;
 pub use in_doubt::{DoubtView, Doubts, LeftView, Write};
-pub use permit::Permit;
+pub use permit::{Permit, Right};
 pub(crate) use slot::Slot;
 
 /// What a write asks for.
