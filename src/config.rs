@@ -30,6 +30,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::coordinator::PostgresSettings;
 use crate::fence::Resource;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
@@ -43,6 +44,8 @@ pub struct Config {
     pub listen: Listen,
     /// Where marks and grants are kept.
     pub store: Store,
+    /// Who issues leases and tokens.
+    pub coordinator: Coordinator,
     /// Upstreams by position; a route names one by its index.
     pub upstreams: Vec<Upstream>,
     /// Routes, in the order of the file.
@@ -73,6 +76,15 @@ pub struct Listen {
 pub enum Store {
     /// `sqlite:PATH`; default `sqlite:fencegate.db`.
     Sqlite(PathBuf),
+}
+
+/// `[coordinator]`
+#[derive(Clone, Debug)]
+pub enum Coordinator {
+    /// `embedded`, the default: in the store's SQLite file.
+    Embedded,
+    /// `postgres://USER@HOST:PORT/DATABASE`.
+    Postgres(PostgresSettings),
 }
 
 /// `[[upstream]]`

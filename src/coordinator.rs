@@ -5,23 +5,36 @@
 
 #[cfg(test)]
 mod contract;
+mod delivery;
 mod embedded;
 mod metrics;
+mod postgres;
+mod queue;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::batch::Closed;
 use crate::clock::WallTime;
 use crate::fence::{Owner, Resource, Token};
 
 pub use embedded::Embedded;
 pub use metrics::LeaseMetrics;
+pub use postgres::{
+    InvalidPostgresUrl, Postgres, PostgresAccess, PostgresSettings, PostgresStartError,
+};
 
 /// The coordinator did not answer; nothing is known about the lease.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the coordinator did not answer: {0}")]
 pub struct CoordinatorError(pub String);
+
+impl From<Closed> for CoordinatorError {
+    fn from(_: Closed) -> CoordinatorError {
+        CoordinatorError("the coordinator is closed".to_owned())
+    }
+}
 
 /// A live lease.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
 pub mod admin;
+mod batch;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -18,3 +19,7 @@ pub mod telemetry;
 pub mod token_gauges;
 pub mod trace;
 pub mod worker;
+
+#[cfg(test)]
+#[path = "../tests/servers.rs"]
+mod servers;

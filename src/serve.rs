@@ -21,8 +21,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config::{Config, Store};
-use crate::coordinator::{Coordinator, CoordinatorError, Embedded, LeaseMetrics};
+use crate::config::{self, Config, Store};
+use crate::coordinator::{
+    Coordinator, CoordinatorError, Embedded, LeaseMetrics, Postgres, PostgresStartError,
+};
 use crate::fences::{Bounds, Fences};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
@@ -42,6 +44,9 @@ pub enum ServeError {
     /// The leases cannot be read.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
+    /// The database of the leases cannot be used.
+    #[error(transparent)]
+    PostgresCoordinator(#[from] PostgresStartError),
     /// An address cannot be listened on.
     #[error("listen.{name} = \"{address}\" cannot be used: {hint}")]
     Bind {
@@ -103,8 +108,14 @@ impl Running {
             Database::open(path, clock, &store_tasks, StoreMetrics::register(&registry)?).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
-        let coordinator: Arc<dyn Coordinator> =
-            Arc::new(Embedded::start(&database, clock, &store_tasks, lease_metrics.clone()).await?);
+        let coordinator: Arc<dyn Coordinator> = match &config.coordinator {
+            config::Coordinator::Embedded => Arc::new(
+                Embedded::start(&database, clock, &store_tasks, lease_metrics.clone()).await?,
+            ),
+            config::Coordinator::Postgres(settings) => Arc::new(
+                Postgres::start(settings, clock, &store_tasks, lease_metrics.clone()).await?,
+            ),
+        };
         let fences = Fences::new(
             Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
             Arc::clone(&coordinator),

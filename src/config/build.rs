@@ -10,9 +10,11 @@ use super::mistakes::{Mistakes, Origin, shown};
 use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::{
-    Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens, Upstream,
+    Config, Coordinator, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens,
+    Upstream,
 };
 use super::{check, pattern, values};
+use crate::coordinator::{PostgresAccess, PostgresSettings};
 
 const KIB: u64 = 1024;
 /// Each costs a look into the store at each scrape, and two series.
@@ -33,10 +35,10 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let limits = limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
-    coordinator?;
     Some(Config {
         listen: listen?,
         store: store?,
+        coordinator: coordinator?,
         upstreams: upstreams?,
         routes: routes?,
         limits: limits?,
@@ -90,11 +92,31 @@ fn store(mut from: Reader<'_>) -> Option<Store> {
     from.read("url", values::store)
 }
 
-fn coordinator(mut from: Reader<'_>) -> Option<()> {
-    let url = from.read("url", values::coordinator);
-    // Without effect on `embedded`; `check::warnings` says so.
-    let prefix = from.read_if_set("prefix", |_| Ok(()));
-    url.and(prefix.unwrap_or(Some(())))
+fn coordinator(mut from: Reader<'_>) -> Option<Coordinator> {
+    let coordinator = from.read("url", values::coordinator);
+    // Keys that have no effect on this one: `check::warnings` says so.
+    let prefix = from.read_if_set("prefix", |_| Ok(())).unwrap_or(Some(()));
+    let password = from.read_if_set("password_file", values::secret);
+    let listen = from.read_if_set("listen_url", values::listen_url);
+    prefix?;
+    let (password, listen) = (
+        password.map_or(Some(None), |p| p.map(Some))?,
+        listen.map_or(Some(None), |l| l.map(Some))?,
+    );
+    Some(match coordinator? {
+        Coordinator::Embedded => Coordinator::Embedded,
+        Coordinator::Postgres(PostgresSettings { access, .. }) => {
+            let with_password = |access: PostgresAccess| match &password {
+                Some(password) => access.with_password(password.clone()),
+                None => access,
+            };
+            let listen = listen.unwrap_or_else(|| Some(access.clone()));
+            Coordinator::Postgres(PostgresSettings {
+                access: with_password(access),
+                listen: listen.map(with_password),
+            })
+        }
+    })
 }
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {

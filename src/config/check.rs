@@ -11,6 +11,7 @@ use super::mistakes::{Mistakes, Origin, shown};
 use super::pattern;
 use super::reader::Reader;
 use super::settings::{Settings, Value};
+use super::{Config, Coordinator};
 
 /// Checks what the whole configuration has to fulfil; `whole` is its place.
 pub(super) fn all(settings: &Settings, whole: &Origin, mistakes: &mut Mistakes) {
@@ -126,8 +127,8 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// What is allowed, but worth a second look.
-pub(super) fn warnings(listen: &super::Listen, settings: &Settings) -> Vec<String> {
-    let listeners = [("leases", listen.leases), ("admin", listen.admin)];
+pub(super) fn warnings(config: &Config, settings: &Settings) -> Vec<String> {
+    let listeners = [("leases", config.listen.leases), ("admin", config.listen.admin)];
     let exposed = listeners
         .into_iter()
         .filter(|(_, address)| !address.ip().to_canonical().is_loopback())
@@ -138,9 +139,13 @@ pub(super) fn warnings(listen: &super::Listen, settings: &Settings) -> Vec<Strin
                  authentication on it: let only trusted machines reach it"
             )
         });
-    let prefix = Slot { section: Section::Coordinator, index: 0, name: "prefix" };
-    let without_effect = settings.get(prefix).map(|(_, place)| {
-        format!("{place}: coordinator.prefix: has no effect on the embedded coordinator")
+    let (called, without_effect): (_, &[_]) = match config.coordinator {
+        Coordinator::Embedded => ("the embedded", &["prefix", "password_file", "listen_url"]),
+        Coordinator::Postgres(_) => ("a PostgreSQL", &["prefix"]),
+    };
+    let without_effect = without_effect.iter().filter_map(|name| {
+        let (_, place) = settings.get(Slot { section: Section::Coordinator, index: 0, name })?;
+        Some(format!("{place}: coordinator.{name}: has no effect on {called} coordinator"))
     });
     exposed.chain(without_effect).collect()
 }

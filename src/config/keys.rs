@@ -78,6 +78,18 @@ pub(super) const KEYS: &[Key] = {
         key(S::Store, "url_file", Kind::File, Means("`url` holds", "/run/secrets/store-url")),
         key(S::Coordinator, "url", Kind::Url, Default("embedded")),
         key(S::Coordinator, "prefix", Kind::Text, Means("none", "/fencegate/leases")),
+        key(
+            S::Coordinator,
+            "password_file",
+            Kind::File,
+            Means("no password", "/run/secrets/coordinator-password"),
+        ),
+        key(
+            S::Coordinator,
+            "listen_url",
+            Kind::Url,
+            Means("`url` holds", "postgres://fencegate@db:5432/fencegate"),
+        ),
         key(S::Upstream, "name", Kind::Name, sole_name("ledger")),
         key(S::Upstream, "url", Kind::Url, Mistake("http://127.0.0.1:9000")),
         key(S::Upstream, "timeout", Kind::Duration, Default("30s")),

@@ -2,11 +2,13 @@
 //! example.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Store;
+use super::file::read_text;
 use super::mistakes::{nearest, shown};
+use super::{Coordinator, Store};
+use crate::coordinator::{InvalidPostgresUrl, PostgresAccess, PostgresSettings};
 use crate::fence::Resource;
 use crate::metrics::UNMATCHED_ROUTE;
 
@@ -219,14 +221,35 @@ pub(super) fn store(text: &str) -> Result<Store, String> {
     }
 }
 
-/// `embedded`: there is no choice yet.
-pub(super) fn coordinator(text: &str) -> Result<(), String> {
+/// `embedded` or `postgres://…`. Nothing of another URL is shown: it may hold a password.
+pub(super) fn coordinator(text: &str) -> Result<Coordinator, String> {
     match text.split(':').next() {
-        Some("embedded") if text == "embedded" => Ok(()),
-        Some("etcd") => Err("etcd is not in this version; expected embedded".to_owned()),
-        Some("postgres" | "postgresql") => {
-            Err("PostgreSQL is not in this version; expected embedded".to_owned())
+        Some("embedded") if text == "embedded" => Ok(Coordinator::Embedded),
+        Some("etcd") => {
+            Err("etcd is not in this version; expected embedded or postgres://…".to_owned())
         }
-        _ => Err("expected embedded".to_owned()),
+        Some("postgres" | "postgresql") => {
+            let access = postgres(text)?;
+            Ok(Coordinator::Postgres(PostgresSettings { access, listen: None }))
+        }
+        _ => Err("expected embedded or postgres://USER@HOST:PORT/DATABASE".to_owned()),
+    }
+}
+
+/// `postgres://…`, or `none`.
+pub(super) fn listen_url(text: &str) -> Result<Option<PostgresAccess>, String> {
+    if text == "none" { Ok(None) } else { postgres(text).map(Some) }
+}
+
+fn postgres(text: &str) -> Result<PostgresAccess, String> {
+    text.parse().map_err(|error: InvalidPostgresUrl| error.to_string())
+}
+
+/// The secret in a file of this name, without the end of its line.
+pub(super) fn secret(path: &str) -> Result<String, String> {
+    let text = read_text(Path::new(path)).map_err(|why| format!("{} {why}", shown(path)))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(format!("{} is empty", shown(path))),
+        secret => Ok(secret.to_owned()),
     }
 }

@@ -1,4 +1,5 @@
 use prometheus::Registry;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::coordinator::contract::{self, Subject, granted, owner, resource, until};

@@ -66,6 +66,15 @@ impl Queues {
         }
     }
 
+    /// Tells every head that its lease may have come free.
+    pub(super) fn tell_all_heads(&self) {
+        for queue in self.lock().by_resource.values() {
+            if let Some(head) = queue.front() {
+                head.notify_one();
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
