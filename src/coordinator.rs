@@ -5,8 +5,11 @@
 
 #[cfg(test)]
 mod contract;
+mod delivery;
 mod embedded;
+pub mod etcd;
 mod metrics;
+mod queue;
 
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use crate::clock::WallTime;
 use crate::fence::{Owner, Resource, Token};
 
 pub use embedded::Embedded;
+pub use etcd::Etcd;
 pub use metrics::LeaseMetrics;
 
 /// The coordinator did not answer; nothing is known about the lease.
@@ -92,8 +96,14 @@ pub trait Coordinator: Send + Sync + 'static {
         token: Token,
     ) -> Result<Released, CoordinatorError>;
 
-    /// The resource's live lease.
+    /// The resource's live lease. One request; calls that arrive together share one.
     async fn holder(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError>;
+
+    /// The same for people: with the times of a lease that another program holds in etcd, at the
+    /// price of a second request.
+    async fn show(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
+        self.holder(resource).await
+    }
 
     /// Live leases in the order of their resources, after `after`, at most `limit`.
     async fn list(

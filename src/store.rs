@@ -16,7 +16,8 @@ use async_trait::async_trait;
 use crate::clock::WallTime;
 use crate::fence::{LeftGrant, Mark, Owner, Resource, Token};
 
-pub use sqlite::{Batcher, Database, OpenError, SqliteFences};
+pub(crate) use sqlite::BATCH_CALLS;
+pub use sqlite::{Database, OpenError, SqliteFences};
 
 /// The store did not confirm. What was asked may or may not be on disk.
 #[derive(Clone, Debug, thiserror::Error)]
