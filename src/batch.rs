@@ -10,11 +10,11 @@ type Reply<V, E> = oneshot::Sender<Result<V, E>>;
 
 /// Whoever answers has ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Closed;
+pub(crate) struct Closed;
 
 /// Turns many calls with one key each into few calls with many keys.
 #[derive(Debug)]
-pub struct Batcher<K, V, E> {
+pub(crate) struct Batcher<K, V, E> {
     calls: mpsc::Sender<(K, Reply<V, E>)>,
 }
 
@@ -26,7 +26,7 @@ where
 {
     /// `answer_all` is given at most `limit` keys at a time, and must answer as many values, in
     /// their order.
-    pub fn new<F>(tasks: &TaskTracker, limit: usize, mut answer_all: F) -> Batcher<K, V, E>
+    pub(crate) fn new<F>(tasks: &TaskTracker, limit: usize, mut answer_all: F) -> Batcher<K, V, E>
     where
         F: FnMut(Vec<K>) -> BoxFuture<'static, Result<Vec<V>, E>> + Send + 'static,
     {
@@ -57,7 +57,7 @@ where
     ///
     /// # Errors
     /// The call that answered many at once failed.
-    pub async fn call(&self, key: K) -> Result<V, E> {
+    pub(crate) async fn call(&self, key: K) -> Result<V, E> {
         let (reply, answer) = oneshot::channel();
         self.calls.send((key, reply)).await.map_err(|_| Closed)?;
         answer.await.map_err(|_| Closed)?

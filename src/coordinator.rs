@@ -7,6 +7,7 @@
 mod contract;
 mod delivery;
 mod embedded;
+pub mod etcd;
 mod metrics;
 mod postgres;
 mod queue;
@@ -15,11 +16,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::batch::Closed;
 use crate::clock::WallTime;
 use crate::fence::{Owner, Resource, Token};
 
 pub use embedded::Embedded;
+pub use etcd::Etcd;
 pub use metrics::LeaseMetrics;
 pub use postgres::{
     InvalidPostgresUrl, Postgres, PostgresAccess, PostgresSettings, PostgresStartError,
@@ -29,12 +30,6 @@ pub use postgres::{
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the coordinator did not answer: {0}")]
 pub struct CoordinatorError(pub String);
-
-impl From<Closed> for CoordinatorError {
-    fn from(_: Closed) -> CoordinatorError {
-        CoordinatorError("the coordinator is closed".to_owned())
-    }
-}
 
 /// A live lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,8 +100,14 @@ pub trait Coordinator: Send + Sync + 'static {
         token: Token,
     ) -> Result<Released, CoordinatorError>;
 
-    /// The resource's live lease.
+    /// The resource's live lease. One request; calls that arrive together share one.
     async fn holder(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError>;
+
+    /// The same for people: with the times of a lease that another program holds in etcd, at the
+    /// price of a second request.
+    async fn show(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
+        self.holder(resource).await
+    }
 
     /// Live leases in the order of their resources, after `after`, at most `limit`.
     async fn list(

@@ -133,7 +133,7 @@ async fn show(
     ResourceName(resource): ResourceName,
 ) -> Result<Json<LeaseBody>, Problem> {
     let about = |problem| about(&resource, problem);
-    match api.coordinator.holder(resource.clone()).await {
+    match api.coordinator.show(resource.clone()).await {
         Ok(Some(lease)) => Ok(Json(lease.into())),
         Ok(None) => Err(about(lease_not_found())),
         Err(error) => Err(about(unavailable(&error))),

@@ -14,12 +14,11 @@ pub mod lease_api;
 pub mod metrics;
 pub mod problem;
 pub mod serve;
+#[cfg(test)]
+#[path = "../tests/servers.rs"]
+mod servers;
 pub mod store;
 pub mod telemetry;
 pub mod token_gauges;
 pub mod trace;
 pub mod worker;
-
-#[cfg(test)]
-#[path = "../tests/servers.rs"]
-mod servers;

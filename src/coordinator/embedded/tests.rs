@@ -57,7 +57,12 @@ async fn subject() -> Subject {
     let directory = tempfile::tempdir().unwrap();
     let Run { embedded, .. } = Run::start(&directory).await;
     let metrics = embedded.shared.metrics.clone();
-    Subject { coordinator: Arc::new(embedded), metrics, _keep: Box::new(directory) }
+    Subject {
+        coordinator: Arc::new(embedded),
+        metrics,
+        shortest_ttl: Duration::from_millis(150),
+        _keep: Box::new(directory),
+    }
 }
 
 contract::tests!(subject());

@@ -100,11 +100,39 @@ async fn subject() -> Subject {
     Subject {
         coordinator: Arc::clone(&gateway.postgres) as Arc<dyn Coordinator>,
         metrics: gateway.postgres.shared.metrics.clone(),
+        shortest_ttl: SHORT,
         _keep: Box::new((gateway.registry, fresh)),
     }
 }
 
 contract::tests!(subject());
+
+#[tokio::test]
+async fn a_clock_that_went_back_makes_no_lease_longer_for_those_who_wait() {
+    let fresh = Fresh::new();
+    let gateway = fresh.gateway().await;
+    let lease = gateway.acquire("r", "a", SHORT, NOW).await;
+    let database = &gateway.postgres.shared.database;
+    database
+        .first_column("UPDATE fencegate_leases SET expires_at = expires_at + 3600000".to_owned())
+        .await
+        .unwrap();
+    let wait = gateway.acquire("r", "b", LONG, LONG);
+    let next = tokio::time::timeout(servers::SOON, wait).await.unwrap();
+    assert!(next.token > lease.token);
+}
+
+#[tokio::test]
+async fn an_end_that_was_seen_stays_whatever_the_clock_does() {
+    let fresh = Fresh::new();
+    let gateway = fresh.gateway().await;
+    gateway.acquire("r", "a", Duration::from_millis(1), NOW).await;
+    until(async || gateway.postgres.holder(resource("r")).await.unwrap().is_none()).await;
+    assert_eq!(gateway.count("fencegate_leases_lost_total"), 1.0);
+    let database = &gateway.postgres.shared.database;
+    let rows = database.first_column("SELECT count(*)::text FROM fencegate_leases".to_owned());
+    assert_eq!(rows.await.unwrap().as_deref(), Some("0"));
+}
 
 #[tokio::test]
 async fn waiters_of_all_gateways_stand_in_one_queue() {
