@@ -28,3 +28,4 @@ mod start;
 mod store;
 mod support;
 mod upstream;
+mod worker;
