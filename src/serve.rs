@@ -23,10 +23,10 @@ use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
 use crate::coordinator::{Coordinator, CoordinatorError, Embedded, LeaseMetrics};
-use crate::fences::{Bounds, Fences};
+use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
-use crate::store::{Database, OpenError, SqliteFences};
+use crate::store::{Database, InstanceLease, OpenError, SqliteFences};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -105,14 +105,15 @@ impl Running {
         let lease_metrics = LeaseMetrics::register(&registry)?;
         let coordinator: Arc<dyn Coordinator> =
             Arc::new(Embedded::start(&database, clock, &store_tasks, lease_metrics.clone()).await?);
-        let fences = Fences::new(
-            Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
-            Arc::clone(&coordinator),
+        let parts = FencesParts {
+            store: Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
+            lease: Arc::new(InstanceLease::unlimited()),
+            coordinator: Arc::clone(&coordinator),
             clock,
-            bounds(&config),
-            FenceMetrics::register(&registry)?,
-            &store_tasks,
-        );
+            bounds: bounds(&config),
+            metrics: FenceMetrics::register(&registry)?,
+        };
+        let fences = Fences::new(parts, &store_tasks);
         if let Err(error) = fences.log_left().await {
             tracing::warn!(%error, "what earlier runs left behind could not be looked up");
         }
