@@ -8,6 +8,7 @@ mod contract;
 mod delivery;
 mod embedded;
 pub mod etcd;
+mod guard;
 mod metrics;
 mod postgres;
 mod queue;
@@ -17,19 +18,27 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::clock::WallTime;
-use crate::fence::{Owner, Resource, Token};
+use crate::fence::{Epoch, Owner, Resource, Token};
 
 pub use embedded::Embedded;
 pub use etcd::Etcd;
+pub use guard::{Adopted, Guard, GuardMetrics, GuardView};
 pub use metrics::LeaseMetrics;
 pub use postgres::{
     InvalidPostgresUrl, Postgres, PostgresAccess, PostgresSettings, PostgresStartError,
 };
 
-/// The coordinator did not answer; nothing is known about the lease.
+/// Nothing is known about the lease.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the coordinator did not answer: {0}")]
-pub struct CoordinatorError(pub String);
+pub enum CoordinatorError {
+    /// It did not answer.
+    #[error("the coordinator did not answer: {0}")]
+    Unavailable(String),
+    /// It answers out of another history than the one that is known: its tokens cannot be compared with
+    /// those that it gave before, until an operator says that they may.
+    #[error("the coordinator has another history than before: {0}")]
+    Changed(String),
+}
 
 /// A live lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +55,15 @@ pub struct Lease {
     pub acquired_at: WallTime,
     /// When it ends unless it is renewed.
     pub expires_at: WallTime,
+}
+
+/// Who has a lease, at the moment of the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The live lease, if there is one.
+    pub lease: Option<Lease>,
+    /// The history that its token belongs to.
+    pub epoch: Epoch,
 }
 
 /// The end of an acquisition.
@@ -101,12 +119,15 @@ pub trait Coordinator: Send + Sync + 'static {
     ) -> Result<Released, CoordinatorError>;
 
     /// The resource's live lease. One request; calls that arrive together share one.
-    async fn holder(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError>;
+    async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError>;
+
+    /// The present history, as far as it is known without asking.
+    fn epoch(&self) -> Epoch;
 
     /// The same for people: with the times of a lease that another program holds in etcd, at the
     /// price of a second request.
     async fn show(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
-        self.holder(resource).await
+        Ok(self.holder(resource).await?.lease)
     }
 
     /// Live leases in the order of their resources, after `after`, at most `limit`.

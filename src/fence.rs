@@ -6,10 +6,12 @@
 
 mod cell;
 mod owner;
+mod rank;
 mod resource;
 mod token;
 
 pub use cell::{Cell, LeftGrant, Mark, Outcome, Step, Terms};
 pub use owner::{InvalidOwner, Owner};
+pub use rank::{Epoch, Rank};
 pub use resource::{InvalidResource, Resource};
 pub use token::{InvalidToken, Token};

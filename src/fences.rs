@@ -8,13 +8,14 @@
 //! Deliberately absent: HTTP. Nothing here knows what a request is.
 
 mod conversation;
+mod elsewhere;
 mod housekeeping;
 mod in_doubt;
 mod permit;
 mod slot;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -24,9 +25,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::{Boottime, Clock};
 use crate::coordinator::{Coordinator, CoordinatorError};
-use crate::fence::{Resource, Step, Terms, Token};
+use crate::fence::{Epoch, Rank, Resource, Step, Terms, Token};
 use crate::metrics::FenceMetrics;
-use crate::store::{FenceRow, FenceStore, StoreError};
+use crate::store::{FenceRow, FenceStore, InstanceLease, StoreError};
 use crate::trace::TraceId;
 
 pub use conversation::OperatorRaise;
@@ -43,8 +44,6 @@ pub struct Demand {
     pub terms: Terms,
     /// How long the write may wait for older ones.
     pub wait: Duration,
-    /// Whether the coordinator has to confirm a new token (promise 4).
-    pub held: bool,
     /// How long all of it may take, if there is a limit for that: then the write is refused for what
     /// it was waiting for.
     pub limit: Option<Duration>,
@@ -82,10 +81,27 @@ pub enum Refused {
     Store(#[from] StoreError),
 }
 
+/// What [`Fences`] are put together from.
+pub struct FencesParts {
+    /// Keeps the marks and grants.
+    pub store: Arc<dyn FenceStore>,
+    /// Until when this instance may admit; unlimited where it has the store to itself.
+    pub lease: Arc<InstanceLease>,
+    /// Says whose a new token is.
+    pub coordinator: Arc<dyn Coordinator>,
+    /// Reads time.
+    pub clock: Clock,
+    /// What bounds memory.
+    pub bounds: Bounds,
+    /// What is counted and timed.
+    pub metrics: FenceMetrics,
+}
+
 /// The fences of one instance.
 pub struct Fences {
     slots: DashMap<Resource, Arc<Slot>>,
-    store: Arc<dyn FenceStore>,
+    /// Of the present run. Each slot has that of the run in which it came into being.
+    lease: Mutex<Arc<InstanceLease>>,
     coordinator: Arc<dyn Coordinator>,
     shared: Arc<Shared>,
     /// No instance that left a grant behind was alive at this moment or later.
@@ -96,16 +112,25 @@ pub struct Fences {
 /// What a permit needs when it ends.
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
+    pub(crate) store: Arc<dyn FenceStore>,
+    /// For what goes on after its caller left.
+    tasks: TaskTracker,
     pub(crate) doubts: Doubts,
     pub(crate) metrics: FenceMetrics,
     /// Times that writes in flight were cut, so that those who forward know when to look.
     cuts: AtomicU64,
     /// No write that has to wait is admitted any more.
     is_closed: AtomicBool,
-    over: mpsc::Sender<(Resource, Token)>,
+    over: mpsc::Sender<(Resource, Rank)>,
+    /// Revoked grants whose writes are being waited for.
+    making_way: DashMap<(Resource, Rank), ()>,
 }
 
 impl Shared {
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     /// Tells those who forward that a write of theirs may have been cut.
     fn cut(&self) {
         self.cuts.fetch_add(1, Ordering::Release);
@@ -113,43 +138,37 @@ impl Shared {
 }
 
 impl Fences {
-    /// Starts with nothing in memory, and spawns what gives grants back. `store` must be this
-    /// process's alone from before this call.
+    /// Starts with nothing in memory, and spawns what gives grants back. A store that is not shared
+    /// must be this process's alone from before this call.
     #[must_use]
-    pub fn new(
-        store: Arc<dyn FenceStore>,
-        coordinator: Arc<dyn Coordinator>,
-        clock: Clock,
-        bounds: Bounds,
-        metrics: FenceMetrics,
-        tasks: &TaskTracker,
-    ) -> Arc<Fences> {
+    pub fn new(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
         let (over, queue) = mpsc::channel(housekeeping::QUEUE_GRANTS);
-        let fences = Arc::new(Fences::unattended(store, coordinator, clock, bounds, metrics, over));
+        let fences = Arc::new(Fences::unattended(parts, over, tasks));
         housekeeping::spawn(&fences, queue, tasks);
         fences
     }
 
     /// Without housekeeping; grants that are over go to `over`.
     fn unattended(
-        store: Arc<dyn FenceStore>,
-        coordinator: Arc<dyn Coordinator>,
-        clock: Clock,
-        bounds: Bounds,
-        metrics: FenceMetrics,
-        over: mpsc::Sender<(Resource, Token)>,
+        parts: FencesParts,
+        over: mpsc::Sender<(Resource, Rank)>,
+        tasks: &TaskTracker,
     ) -> Fences {
+        let FencesParts { store, lease, coordinator, clock, bounds, metrics } = parts;
         Fences {
             slots: DashMap::new(),
-            store,
+            lease: Mutex::new(lease),
             coordinator,
             shared: Arc::new(Shared {
                 clock,
+                store,
+                tasks: tasks.clone(),
                 doubts: Doubts::new(clock),
                 metrics,
                 cuts: AtomicU64::new(0),
                 is_closed: AtomicBool::new(false),
                 over,
+                making_way: DashMap::new(),
             }),
             dead_since: clock.now(),
             bounds,
@@ -166,9 +185,12 @@ impl Fences {
         now: Boottime,
     ) -> Option<Result<Permit, Refused>> {
         let slot = self.slots.get(resource)?;
-        let step = slot.cell().admit(token, terms, now);
+        if !slot.lease.is_live(now) {
+            return None;
+        }
+        let (step, rank) = ask(&slot, token, terms, self.coordinator.epoch(), now);
         match step {
-            Step::Admit => Some(Ok(Permit::new(Arc::clone(&slot), token, terms))),
+            Step::Admit => Some(Ok(Permit::new(Arc::clone(&slot), rank, terms))),
             Step::Stale(highest) => Some(Err(Refused::Stale { highest })),
             Step::Drain { cut, .. } => {
                 // Said once; if it were dropped here, nobody would ever tell those that are cut.
@@ -177,7 +199,7 @@ impl Fences {
                 }
                 None
             }
-            Step::Load | Step::Confirm | Step::Grant | Step::Closing => None,
+            Step::Load | Step::Confirm | Step::Grant | Step::Elsewhere | Step::Closing => None,
         }
     }
 
@@ -217,14 +239,18 @@ impl Fences {
             tokio::pin!(changed);
             // Enabled before the cell is asked, else a change between the two would be missed.
             changed.as_mut().enable();
-            if self.shared.is_closed.load(Ordering::Acquire) {
+            if self.shared.is_closed() {
                 return Err(Refused::ShuttingDown);
             }
-            let step = self.step(&slot, token, &demand.terms);
+            let now = self.shared.clock.now();
+            if !slot.lease.is_live(now) {
+                return Err(not_live().into());
+            }
+            let (step, rank) = ask(&slot, token, &demand.terms, self.coordinator.epoch(), now);
             match step {
                 Step::Admit => {
                     self.release_over(&slot);
-                    return Ok(Permit::new(Arc::clone(&slot), token, &demand.terms));
+                    return Ok(Permit::new(Arc::clone(&slot), rank, &demand.terms));
                 }
                 Step::Stale(highest) => return Err(Refused::Stale { highest }),
                 Step::Load => self.load(&slot).await?,
@@ -236,6 +262,10 @@ impl Fences {
                     }
                     draining.get_or_insert_with(|| self.shared.metrics.drain.start_timer());
                     self.wait_for_drain(changed, again_at, give_up_at).await?;
+                }
+                Step::Elsewhere => {
+                    draining.get_or_insert_with(|| self.shared.metrics.drain.start_timer());
+                    self.wait_for_drain(changed, None, give_up_at).await?;
                 }
             }
         }
@@ -259,18 +289,14 @@ impl Fences {
         Ok(())
     }
 
-    fn step(&self, slot: &Slot, token: Token, terms: &Terms) -> Step {
-        slot.cell().admit(token, terms, self.shared.clock.now())
-    }
-
     fn slot(&self, resource: &Resource) -> Arc<Slot> {
         if let Some(slot) = self.slots.get(resource) {
             return Arc::clone(&slot);
         }
-        let slot = self
-            .slots
-            .entry(resource.clone())
-            .or_insert_with(|| Arc::new(Slot::new(resource.clone(), Arc::clone(&self.shared))));
+        let slot = self.slots.entry(resource.clone()).or_insert_with(|| {
+            let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Arc::new(Slot::new(resource.clone(), lease, Arc::clone(&self.shared)))
+        });
         Arc::clone(&slot)
     }
 
@@ -283,7 +309,7 @@ impl Fences {
         after: Option<Resource>,
         limit: u32,
     ) -> Result<Vec<FenceRow>, StoreError> {
-        answer_within(self.store.list(after, limit)).await
+        answer_within(self.shared.store.list(after, limit)).await
     }
 
     /// One fence, from the store.
@@ -291,7 +317,7 @@ impl Fences {
     /// # Errors
     /// The store did not answer.
     pub async fn show(&self, resource: Resource) -> Result<Option<FenceRow>, StoreError> {
-        answer_within(self.store.show(resource)).await
+        answer_within(self.shared.store.show(resource)).await
     }
 
     /// Writes of this resource that are in flight here.
@@ -318,12 +344,12 @@ impl Fences {
     /// The store did not answer.
     pub async fn left(&self, limit: u32) -> Result<Vec<LeftView>, StoreError> {
         let clock = self.shared.clock;
-        let left = answer_within(self.store.left(limit)).await?;
+        let left = answer_within(self.shared.store.left(limit)).await?;
         let views = left.into_iter().filter_map(|(resource, grant)| {
             let until = self.dead_since + grant.settle;
             (until > clock.now()).then(|| LeftView {
                 resource,
-                token: grant.token,
+                token: grant.rank.token,
                 settles_at: clock.wall_at(until),
             })
         });
@@ -335,6 +361,17 @@ impl Fences {
         let over = slot.cell().take_over(self.shared.clock.now());
         slot.give_back(over);
     }
+}
+
+/// Asks the cell about a write, and which rank it has if it is admitted.
+fn ask(slot: &Slot, token: Token, terms: &Terms, epoch: Epoch, now: Boottime) -> (Step, Rank) {
+    let mut cell = slot.cell();
+    let step = cell.admit(token, terms, epoch, now);
+    (step, cell.mark().map_or(Rank::first(token), |mark| mark.rank))
+}
+
+fn not_live() -> StoreError {
+    StoreError("the lease of this instance in the store has run out; it is starting over".into())
 }
 
 /// Counts a write that waits, within a bound.

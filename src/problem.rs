@@ -71,6 +71,8 @@ codes! {
     UpstreamOutcomeUnknown = "upstream_outcome_unknown",
     /// The coordinator did not answer, so a new token cannot be confirmed.
     CoordinatorUnavailable = "coordinator_unavailable",
+    /// The coordinator has another history than before, so a new token cannot be compared with the mark.
+    CoordinatorChanged = "coordinator_changed",
     /// The fence store did not confirm the raise.
     FenceStoreUnavailable = "fence_store_unavailable",
     /// Older writes are still under way.
@@ -112,6 +114,7 @@ impl Code {
             C::FencingTokenRequired => StatusCode::PRECONDITION_REQUIRED,
             C::UpstreamUnreachable | C::UpstreamOutcomeUnknown => StatusCode::BAD_GATEWAY,
             C::CoordinatorUnavailable
+            | C::CoordinatorChanged
             | C::FenceStoreUnavailable
             | C::FenceDraining
             | C::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
@@ -144,6 +147,7 @@ impl Code {
             | C::LeaseHeld
             | C::UpstreamUnreachable
             | C::CoordinatorUnavailable
+            | C::CoordinatorChanged
             | C::FenceStoreUnavailable
             | C::FenceDraining
             | C::Overloaded => true,

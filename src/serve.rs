@@ -25,10 +25,10 @@ use crate::config::{self, Config, Store};
 use crate::coordinator::{
     Coordinator, CoordinatorError, Embedded, LeaseMetrics, Postgres, PostgresStartError,
 };
-use crate::fences::{Bounds, Fences};
+use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
-use crate::store::{Database, OpenError, SqliteFences};
+use crate::store::{Database, InstanceLease, OpenError, SqliteFences};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -108,22 +108,17 @@ impl Running {
             Database::open(path, clock, &store_tasks, StoreMetrics::register(&registry)?).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
-        let coordinator: Arc<dyn Coordinator> = match &config.coordinator {
-            config::Coordinator::Embedded => Arc::new(
-                Embedded::start(&database, clock, &store_tasks, lease_metrics.clone()).await?,
-            ),
-            config::Coordinator::Postgres(settings) => Arc::new(
-                Postgres::start(settings, clock, &store_tasks, lease_metrics.clone()).await?,
-            ),
-        };
-        let fences = Fences::new(
-            Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
-            Arc::clone(&coordinator),
+        let coordinator =
+            coordinator(&config, &database, clock, &store_tasks, lease_metrics.clone()).await?;
+        let parts = FencesParts {
+            store: Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
+            lease: Arc::new(InstanceLease::unlimited()),
+            coordinator: Arc::clone(&coordinator),
             clock,
-            bounds(&config),
-            FenceMetrics::register(&registry)?,
-            &store_tasks,
-        );
+            bounds: bounds(&config),
+            metrics: FenceMetrics::register(&registry)?,
+        };
+        let fences = Fences::new(parts, &store_tasks);
         if let Err(error) = fences.log_left().await {
             tracing::warn!(%error, "what earlier runs left behind could not be looked up");
         }
@@ -203,6 +198,23 @@ impl Running {
             tracing::warn!("the store was not closed in time");
         }
     }
+}
+
+async fn coordinator(
+    config: &Config,
+    database: &Database,
+    clock: Clock,
+    tasks: &TaskTracker,
+    metrics: LeaseMetrics,
+) -> Result<Arc<dyn Coordinator>, ServeError> {
+    Ok(match &config.coordinator {
+        config::Coordinator::Embedded => {
+            Arc::new(Embedded::start(database, clock, tasks, metrics).await?)
+        }
+        config::Coordinator::Postgres(settings) => {
+            Arc::new(Postgres::start(settings, clock, tasks, metrics).await?)
+        }
+    })
 }
 
 impl Listeners {

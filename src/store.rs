@@ -6,6 +6,10 @@
 
 #[cfg(test)]
 mod contract;
+mod history;
+#[cfg(test)]
+mod history_contract;
+mod instance;
 mod sqlite;
 
 use std::sync::Arc;
@@ -14,8 +18,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::clock::WallTime;
-use crate::fence::{LeftGrant, Mark, Owner, Resource, Token};
+use crate::fence::{Epoch, LeftGrant, Mark, Owner, Rank, Resource, Token};
 
+pub use history::{History, HistoryStore};
+pub use instance::{InstanceLease, Member, Remembered, Revocation};
 pub(crate) use sqlite::BATCH_CALLS;
 pub use sqlite::{Database, OpenError, SqliteFences};
 
@@ -39,15 +45,26 @@ pub struct Raise {
     /// Whose fence.
     pub resource: Resource,
     /// The token that the mark shall not be below.
-    pub token: Token,
+    pub rank: Rank,
     /// Whether the coordinator named this token as the holder's. A mark that an operator set is
     /// not confirmed, and its token still has to be when it comes.
     pub confirmed: bool,
     /// The holder, where the coordinator named one.
     pub owner: Option<Owner>,
-    /// Records, with the raise, this instance's right to admit writes of `token`; the value is the
+    /// Records, with the raise, this instance's right to admit writes of the token; the value is the
     /// settle time of the upstream they go to. Only recorded if `token` is not below the mark.
     pub grant: Option<Duration>,
+    /// How long other instances may let older writes finish before they cut them.
+    pub drain: Option<Duration>,
+}
+
+/// The end of a raise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raised {
+    /// The mark that now stands.
+    pub mark: Mark,
+    /// Whether other instances have grants below it. They have been told to give them back.
+    pub elsewhere: bool,
 }
 
 /// A row of the fence table, for people.
@@ -57,6 +74,8 @@ pub struct FenceRow {
     pub resource: Resource,
     /// The high-water mark.
     pub highest_token: Token,
+    /// The coordinator's history that the token belongs to.
+    pub epoch: Epoch,
     /// Whether the coordinator named the token as a holder's.
     pub confirmed: bool,
     /// The holder that the coordinator named when the mark was raised.
@@ -71,15 +90,24 @@ pub trait FenceStore: Send + Sync + 'static {
     /// Reads what is known of a resource.
     async fn load(&self, resource: Resource) -> Result<FenceState, StoreError>;
 
-    /// Raises the mark to at least `raise.token` and answers the mark that now stands, which is
-    /// higher if a newer token was there already. On disk before it answers.
-    async fn raise(&self, raise: Raise) -> Result<Mark, StoreError>;
+    /// Raises the mark to at least `raise.rank` and answers the mark that now stands, which is
+    /// higher if a newer token was there already. From then on no instance gets a grant below it. On
+    /// disk before it answers.
+    async fn raise(&self, raise: Raise) -> Result<Raised, StoreError>;
 
-    /// Deletes grants whose writes are all over.
-    async fn give_back(&self, grants: Vec<(Resource, Token)>) -> Result<(), StoreError>;
+    /// Whether other instances have grants below `rank`, which a raise has reached. Once this answers
+    /// `false` it stays so.
+    async fn is_granted_elsewhere(
+        &self,
+        resource: Resource,
+        rank: Rank,
+    ) -> Result<bool, StoreError>;
+
+    /// Deletes grants of this instance whose writes are all over.
+    async fn give_back(&self, grants: Vec<(Resource, Rank)>) -> Result<(), StoreError>;
 
     /// Deletes every grant of this instance but those in `keep`, at a clean shutdown.
-    async fn give_back_all_but(&self, keep: Vec<(Resource, Token)>) -> Result<(), StoreError>;
+    async fn give_back_all_but(&self, keep: Vec<(Resource, Rank)>) -> Result<(), StoreError>;
 
     /// Grants that instances which are gone did not give back, at most `limit`.
     async fn left(&self, limit: u32) -> Result<Vec<(Resource, LeftGrant)>, StoreError>;

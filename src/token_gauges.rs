@@ -12,7 +12,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts};
 use tokio::time::timeout;
 
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, Holding};
 use crate::fence::{Resource, Token};
 use crate::fences::Fences;
 
@@ -48,7 +48,7 @@ impl TokenGauges {
             let current = timeout(LOOK_WITHIN, self.coordinator.holder(resource.clone()));
             let highest = timeout(LOOK_WITHIN, self.fences.show(resource.clone()));
             let (current, highest) = futures_util::future::join(current, highest).await;
-            if let Ok(Ok(lease)) = current {
+            if let Ok(Ok(Holding { lease, .. })) = current {
                 set(resource, "current", lease.map(|lease| lease.token));
             }
             if let Ok(Ok(row)) = highest {

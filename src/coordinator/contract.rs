@@ -71,7 +71,7 @@ impl Subject {
     }
 
     async fn holder(&self, name: &str) -> Option<Lease> {
-        self.coordinator.holder(resource(name)).await.unwrap()
+        self.coordinator.holder(resource(name)).await.unwrap().lease
     }
 
     async fn renew(&self, lease: &Lease) -> Option<Lease> {

@@ -49,7 +49,8 @@ impl Sender {
 
 impl Receiver {
     pub(super) async fn receive(self) -> Result<Acquired, CoordinatorError> {
-        let broken_off = |_| CoordinatorError("the acquisition was broken off".to_owned());
+        let broken_off =
+            |_| CoordinatorError::Unavailable("the acquisition was broken off".to_owned());
         let (acquired, arrived) = self.0.await.map_err(broken_off)??;
         // Nothing may be awaited between this and the return, or the lease could be lost on the way.
         let _ = arrived.send(());

@@ -22,10 +22,12 @@ use tokio_util::task::TaskTracker;
 
 use self::acquisition::Request;
 use super::queue::Queues;
-use super::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released, delivery};
+use super::{
+    Acquired, Coordinator, CoordinatorError, Holding, Lease, LeaseMetrics, Released, delivery,
+};
 use crate::batch::Batcher;
 use crate::clock::{Clock, WallTime};
-use crate::fence::{Owner, Resource, Token};
+use crate::fence::{Epoch, Owner, Resource, Token};
 use crate::metrics::Operation;
 use crate::store::{BATCH_CALLS, Database, StoreError};
 
@@ -91,11 +93,9 @@ impl Embedded {
         &self,
         work: impl Future<Output = Result<T, CoordinatorError>> + Send + 'static,
     ) -> Result<T, CoordinatorError> {
-        self.shared
-            .tasks
-            .spawn(work)
-            .await
-            .map_err(|error| CoordinatorError(format!("its work was broken off: {error}")))?
+        self.shared.tasks.spawn(work).await.map_err(|error| {
+            CoordinatorError::Unavailable(format!("its work was broken off: {error}"))
+        })?
     }
 }
 
@@ -135,8 +135,13 @@ impl Coordinator for Embedded {
         self.to_the_end(async move { shared.release(resource, owner, token).await }).await
     }
 
-    async fn holder(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
-        Ok(self.holders.call(resource).await?)
+    async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError> {
+        Ok(Holding { lease: self.holders.call(resource).await?, epoch: Epoch::FIRST })
+    }
+
+    /// The sequence of tokens is in the same file as the marks: they never part.
+    fn epoch(&self) -> Epoch {
+        Epoch::FIRST
     }
 
     async fn list(
@@ -252,12 +257,6 @@ async fn sweep(database: Database, clock: Clock, metrics: LeaseMetrics, stop: Ca
             }
             Err(error) => tracing::warn!(%error, "expired leases were not swept; trying again"),
         }
-    }
-}
-
-impl From<StoreError> for CoordinatorError {
-    fn from(error: StoreError) -> CoordinatorError {
-        CoordinatorError(error.to_string())
     }
 }
 

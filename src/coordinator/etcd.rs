@@ -13,6 +13,7 @@ mod deletions;
 mod layout;
 mod leases;
 mod reads;
+pub(super) mod sentinel;
 mod settings;
 
 use std::sync::Arc;
@@ -27,11 +28,16 @@ use self::acquisition::Request;
 use self::connection::{Connection, Failure};
 use self::layout::{Claim, Keys, Value};
 use self::leases::Leases;
+use self::sentinel::Sentinel;
+use super::guard::{self, Guard, GuardMetrics};
 use super::queue::Queues;
-use super::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released, delivery};
+use super::{
+    Acquired, Coordinator, CoordinatorError, Holding, Lease, LeaseMetrics, Released, delivery,
+};
 use crate::batch::{Batcher, Closed};
 use crate::clock::Clock;
-use crate::fence::{Owner, Resource, Token};
+use crate::fence::{Epoch, Owner, Resource, Token};
+use crate::store::{FenceStore, HistoryStore};
 
 pub use settings::{EtcdSettings, EtcdTls, EtcdUser, Layout};
 
@@ -42,7 +48,7 @@ const BATCH_HOLDERS: usize = 100;
 #[derive(Debug)]
 pub struct Etcd {
     shared: Arc<Shared>,
-    holders: Batcher<Resource, Option<Lease>, CoordinatorError>,
+    holders: Batcher<Resource, Holding, CoordinatorError>,
     _watching: DropGuard,
 }
 
@@ -57,35 +63,79 @@ struct Shared {
     tasks: TaskTracker,
     metrics: LeaseMetrics,
     queues: Queues,
+    /// Of a gateway; workers have no store to guard.
+    guard: Option<Arc<Guard>>,
+}
+
+/// What a gateway's coordinator watches over, so that etcd's history and the store's go together.
+pub struct Guarded {
+    /// Where what is known of etcd's history is kept.
+    pub history: Arc<dyn HistoryStore>,
+    /// Marks to be rebuilt if the store turns out to be an older one.
+    pub fences: Arc<dyn FenceStore>,
+    /// What is told of it.
+    pub metrics: GuardMetrics,
 }
 
 impl Etcd {
     /// Connects when it is first asked; an etcd that is down now may be up then. Its tasks end some
-    /// time after it is dropped.
+    /// time after it is dropped. Without `guarded` its epoch is always the first one, which is
+    /// enough for workers.
     #[must_use]
     pub fn start(
         settings: &EtcdSettings,
+        guarded: Option<Guarded>,
         clock: Clock,
         tasks: &TaskTracker,
         metrics: LeaseMetrics,
     ) -> Etcd {
+        let connection = Arc::new(Connection::new(settings));
+        let keys = Keys::new(&settings.prefix, settings.layout);
+        let guard = guarded.map(|Guarded { history, fences, metrics }| {
+            let sentinel = Sentinel::new(Arc::clone(&connection), keys.clone());
+            Arc::new(Guard::new(sentinel, history, fences, metrics))
+        });
         let shared = Arc::new(Shared {
-            leases: Leases::new(Connection::new(settings), clock),
-            keys: Keys::new(&settings.prefix, settings.layout),
+            leases: Leases::new(connection, clock),
+            keys,
             id: uuid::Uuid::new_v4().simple().to_string(),
             clock,
             tasks: tasks.clone(),
             queues: Queues::new(metrics.waiters.clone()),
             metrics,
+            guard,
         });
         let stop = CancellationToken::new();
         tasks.spawn(deletions::watch(Arc::clone(&shared), stop.clone()));
         let for_holders = Arc::clone(&shared);
         let holders = Batcher::new(tasks, BATCH_HOLDERS, move |resources| {
             let shared = Arc::clone(&for_holders);
-            Box::pin(async move { Ok(shared.holders(&resources).await?) })
+            Box::pin(async move { shared.holders(&resources).await })
         });
+        if let Some(guard) = &shared.guard {
+            tasks.spawn(guard::watch(Arc::clone(guard), Arc::clone(&shared), stop.clone()));
+        }
         Etcd { shared, holders, _watching: stop.drop_guard() }
+    }
+
+    /// Compares etcd's history with the one that the store knows, and, if it is the store that is
+    /// older, rebuilds its marks first. A gateway calls this before it serves.
+    ///
+    /// # Errors
+    /// etcd or the store did not answer. That the history is another one is no error here: it shows
+    /// in every answer of [`Coordinator::holder`].
+    pub async fn check(&self) -> Result<(), CoordinatorError> {
+        let Some(guard) = &self.shared.guard else { return Ok(()) };
+        match guard.check(&*self.shared).await {
+            Ok(_) | Err(CoordinatorError::Changed(_)) => Ok(()),
+            Err(unavailable) => Err(unavailable),
+        }
+    }
+
+    /// What watches over etcd's history, in a gateway.
+    #[must_use]
+    pub fn guard(&self) -> Option<Arc<Guard>> {
+        self.shared.guard.clone()
     }
 
     /// Does `work` to its end even if the caller leaves, since what etcd did has to be counted and
@@ -94,11 +144,9 @@ impl Etcd {
         &self,
         work: impl Future<Output = Result<T, CoordinatorError>> + Send + 'static,
     ) -> Result<T, CoordinatorError> {
-        self.shared
-            .tasks
-            .spawn(work)
-            .await
-            .map_err(|error| CoordinatorError(format!("its work was broken off: {error}")))?
+        self.shared.tasks.spawn(work).await.map_err(|error| {
+            CoordinatorError::Unavailable(format!("its work was broken off: {error}"))
+        })?
     }
 }
 
@@ -145,8 +193,12 @@ impl Coordinator for Etcd {
         self.to_the_end(async move { Ok(shared.release(resource, owner, token).await?) }).await
     }
 
-    async fn holder(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
+    async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError> {
         self.holders.call(resource).await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.shared.guard.as_ref().map_or(Epoch::FIRST, |guard| guard.epoch())
     }
 
     async fn show(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
@@ -252,7 +304,7 @@ impl Shared {
 
 impl From<Closed> for CoordinatorError {
     fn from(_: Closed) -> CoordinatorError {
-        CoordinatorError("the coordinator is closed".to_owned())
+        CoordinatorError::Unavailable("the coordinator is closed".to_owned())
     }
 }
 

@@ -26,10 +26,12 @@ use tokio_util::task::TaskTracker;
 use self::acquisition::Request;
 use self::database::Database;
 use self::places::Places;
-use super::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released, delivery};
+use super::{
+    Acquired, Coordinator, CoordinatorError, Holding, Lease, LeaseMetrics, Released, delivery,
+};
 use crate::batch::Batcher;
 use crate::clock::Clock;
-use crate::fence::{Owner, Resource, Token};
+use crate::fence::{Epoch, Owner, Resource, Token};
 
 pub use access::{InvalidPostgresUrl, PostgresAccess, PostgresSettings};
 pub use schema::PostgresStartError;
@@ -97,11 +99,9 @@ impl Postgres {
         &self,
         work: impl Future<Output = Result<T, CoordinatorError>> + Send + 'static,
     ) -> Result<T, CoordinatorError> {
-        self.shared
-            .tasks
-            .spawn(work)
-            .await
-            .map_err(|error| CoordinatorError(format!("its work was broken off: {error}")))?
+        self.shared.tasks.spawn(work).await.map_err(|error| {
+            CoordinatorError::Unavailable(format!("its work was broken off: {error}"))
+        })?
     }
 }
 
@@ -141,8 +141,13 @@ impl Coordinator for Postgres {
         self.to_the_end(async move { shared.release(resource, owner, token).await }).await
     }
 
-    async fn holder(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
-        self.holders.call(resource).await
+    async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError> {
+        Ok(Holding { lease: self.holders.call(resource).await?, epoch: Epoch::FIRST })
+    }
+
+    /// Always the first: a database that went back to an earlier state is not noticed.
+    fn epoch(&self) -> Epoch {
+        Epoch::FIRST
     }
 
     async fn list(

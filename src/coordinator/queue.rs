@@ -48,7 +48,7 @@ impl Queues {
     pub(super) fn join(&self, resource: &Resource) -> Result<Place, CoordinatorError> {
         let mut state = self.lock();
         if state.places == MAX_PLACES {
-            return Err(CoordinatorError(format!(
+            return Err(CoordinatorError::Unavailable(format!(
                 "{MAX_PLACES} acquisitions are waiting already; try again later"
             )));
         }

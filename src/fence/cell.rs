@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::Token;
+use super::{Epoch, Rank, Token};
 use crate::clock::Boottime;
 
-/// The high-water mark. Orders by token, then a confirmed one above an unconfirmed one.
+/// The high-water mark. Orders by epoch, then by token, then a confirmed one above an unconfirmed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// The highest token that was accepted.
-    pub token: Token,
+    /// The highest token that was accepted, and its epoch.
+    pub rank: Rank,
     /// Whether the token was confirmed as the holder's. An operator's raise is not, so that it
     /// admits nobody by itself.
     pub confirmed: bool,
@@ -29,7 +29,7 @@ pub struct Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftGrant {
     /// The token it admitted.
-    pub token: Token,
+    pub rank: Rank,
     /// The settle time of the upstream its writes went to.
     pub settle: Duration,
 }
@@ -42,6 +42,9 @@ pub struct Terms {
     /// How long older writes in flight may finish before they are cut; `None`: they never are, and
     /// neither is this write.
     pub drain: Option<Duration>,
+    /// Whether the coordinator has to confirm a new token (promise 4). Without that its epochs mean
+    /// nothing to the write: its tokens are not the coordinator's.
+    pub held: bool,
 }
 
 /// What is to be done about a write.
@@ -64,6 +67,8 @@ pub enum Step {
         /// Writes in flight were cut just now and have to be told.
         cut: bool,
     },
+    /// Other instances may have older writes under way. Come again when the store says that none has.
+    Elsewhere,
     /// The cell is being given up: wait for the end of that, then look for the cell anew.
     Closing,
 }
@@ -84,6 +89,8 @@ pub struct Cell {
     mark: Option<Mark>,
     /// In the order of their tokens. Nearly always just one.
     tenures: SmallVec<[Tenure; 1]>,
+    /// Other instances may still have grants below the mark.
+    elsewhere: bool,
     used_at: Boottime,
 }
 
@@ -99,7 +106,7 @@ enum Phase {
 
 #[derive(Clone, Copy, Debug)]
 struct Tenure {
-    token: Token,
+    rank: Rank,
     /// The settle time on record with this instance's grant; none without a grant.
     grant: Option<Duration>,
     in_flight: u32,
@@ -112,19 +119,23 @@ impl Cell {
     /// A cell that knows nothing.
     #[must_use]
     pub fn new(now: Boottime) -> Cell {
-        Cell { phase: Phase::Empty, mark: None, tenures: SmallVec::new(), used_at: now }
+        let tenures = SmallVec::new();
+        Cell { phase: Phase::Empty, mark: None, tenures, elsewhere: false, used_at: now }
     }
 
-    /// Decides about a write with `token`.
-    pub fn admit(&mut self, token: Token, terms: &Terms, now: Boottime) -> Step {
+    /// Decides about a write with `token`; `epoch` is the coordinator's as far as it is known here.
+    pub fn admit(&mut self, token: Token, terms: &Terms, epoch: Epoch, now: Boottime) -> Step {
         self.used_at = now;
-        if let Some(step) = self.first_step(token, terms) {
+        if let Some(step) = self.first_step(token, terms, epoch) {
             return step;
         }
         if self.tenures.len() > 1
             && let Some(drain) = self.drain(terms.drain, now)
         {
             return drain;
+        }
+        if self.elsewhere {
+            return Step::Elsewhere;
         }
         if let Some(newest) = self.tenures.last_mut() {
             newest.in_flight += 1;
@@ -134,31 +145,47 @@ impl Cell {
 
     /// What has to happen before older writes matter; `None` if `token` has the grant.
     #[must_use]
-    pub fn first_step(&self, token: Token, terms: &Terms) -> Option<Step> {
+    pub fn first_step(&self, token: Token, terms: &Terms, epoch: Epoch) -> Option<Step> {
         match self.phase {
             Phase::Open => {}
             Phase::Empty => return Some(Step::Load),
             Phase::Closing => return Some(Step::Closing),
         }
         match self.mark {
-            Some(mark) if token < mark.token => return Some(Step::Stale(mark.token)),
-            Some(mark) if token == mark.token && mark.confirmed => {}
+            // The token of the mark goes on even in a later epoch, until that one's first holder comes.
+            Some(mark) if token == mark.rank.token && mark.confirmed => {}
+            // Numbers of an earlier epoch say nothing about a token of this one.
+            Some(mark) if token < mark.rank.token && !(terms.held && mark.rank.epoch < epoch) => {
+                return Some(Step::Stale(mark.rank.token));
+            }
             _ => return Some(Step::Confirm),
         }
         // A grant on record with a shorter settle time would make a crash look over too early.
         match self.tenures.last() {
-            Some(newest) if newest.token == token && newest.grant >= Some(terms.settle) => None,
+            Some(newest)
+                if Some(newest.rank) == self.rank() && newest.grant >= Some(terms.settle) =>
+            {
+                None
+            }
             _ => Some(Step::Grant),
         }
     }
 
     /// Whether older tenures still have to end, cutting those whose time is up.
     fn drain(&mut self, limit: Option<Duration>, now: Boottime) -> Option<Step> {
+        self.drain_first(self.tenures.len() - 1, limit, now)
+    }
+
+    fn drain_first(
+        &mut self,
+        count: usize,
+        limit: Option<Duration>,
+        now: Boottime,
+    ) -> Option<Step> {
         let mut again_at = None;
         let mut cut = false;
         let mut waiting = false;
-        let newest = self.tenures.len() - 1;
-        for older in &mut self.tenures[..newest] {
+        for older in &mut self.tenures[..count] {
             if older.is_over(now) {
                 continue;
             }
@@ -188,30 +215,56 @@ impl Cell {
         self.phase = Phase::Open;
         self.mark = self.mark.max(mark);
         for grant in left {
-            let tenure = self.tenure(grant.token);
+            let tenure = self.tenure(grant.rank);
             tenure.in_doubt_until = tenure.in_doubt_until.max(Some(dead_since + grant.settle));
         }
     }
 
-    /// Takes in the mark that the store confirmed. From now on older tokens are refused here.
-    pub fn raised(&mut self, mark: Mark, now: Boottime) {
+    /// Takes in the mark that the store confirmed, and whether other instances had grants below it then.
+    /// From now on older tokens are refused here.
+    pub fn raised(&mut self, mark: Mark, elsewhere: bool, now: Boottime) {
+        if Some(mark) >= self.mark {
+            self.elsewhere = elsewhere;
+        }
         self.mark = self.mark.max(Some(mark));
+        let rank = self.rank();
         for tenure in &mut self.tenures {
-            if Some(tenure.token) < self.mark.map(|mark| mark.token) {
+            if Some(tenure.rank) < rank {
                 tenure.revoked_at.get_or_insert(now);
             }
         }
     }
 
-    /// Takes in that the store recorded a grant for `token` with this settle time.
-    pub fn granted(&mut self, token: Token, settle: Duration) {
-        let tenure = self.tenure(token);
+    /// Takes in that the store recorded a grant for a token with this settle time.
+    pub fn granted(&mut self, rank: Rank, settle: Duration) {
+        let tenure = self.tenure(rank);
         tenure.grant = tenure.grant.max(Some(settle));
     }
 
-    /// A write that was admitted with `token` ended.
-    pub fn finish(&mut self, token: Token, outcome: Outcome) {
-        let tenure = self.tenure(token);
+    /// Takes in that the store was asked for grants of other instances below `rank`, and had none. None
+    /// can appear after that.
+    pub fn nobody_elsewhere(&mut self, rank: Rank) {
+        if self.rank() == Some(rank) {
+            self.elsewhere = false;
+        }
+    }
+
+    /// Whether it still matters who elsewhere has grants below `rank`.
+    #[must_use]
+    pub fn minds_elsewhere(&self, rank: Rank) -> bool {
+        self.elsewhere && self.phase == Phase::Open && self.rank() == Some(rank)
+    }
+
+    /// Makes room for a newer token of another instance, whose route cuts after `limit`; `None`: nothing
+    /// below the mark is under way any more.
+    pub fn make_way(&mut self, limit: Option<Duration>, now: Boottime) -> Option<Step> {
+        let below = self.tenures.partition_point(|tenure| Some(tenure.rank) < self.rank());
+        self.drain_first(below, limit, now)
+    }
+
+    /// A write that was admitted with this token ended.
+    pub fn finish(&mut self, rank: Rank, outcome: Outcome) {
+        let tenure = self.tenure(rank);
         tenure.in_flight = tenure.in_flight.saturating_sub(1);
         if let Outcome::InDoubt(until) = outcome {
             tenure.in_doubt_until = tenure.in_doubt_until.max(Some(until));
@@ -220,13 +273,13 @@ impl Cell {
 
     /// Removes tenures that are below the mark and over, and names their tokens: their grants can
     /// be given back.
-    pub fn take_over(&mut self, now: Boottime) -> SmallVec<[Token; 1]> {
-        let mark = self.mark.map(|mark| mark.token);
+    pub fn take_over(&mut self, now: Boottime) -> SmallVec<[Rank; 1]> {
+        let mark = self.rank();
         let mut over = SmallVec::new();
         self.tenures.retain(|tenure| {
-            let keep = Some(tenure.token) >= mark || !tenure.is_over(now);
+            let keep = Some(tenure.rank) >= mark || !tenure.is_over(now);
             if !keep {
-                over.push(tenure.token);
+                over.push(tenure.rank);
             }
             keep
         });
@@ -254,8 +307,8 @@ impl Cell {
 
     /// Whether writes of `token` that are in flight have to stop.
     #[must_use]
-    pub fn is_cut(&self, token: Token) -> bool {
-        self.tenures.iter().any(|tenure| tenure.token == token && tenure.cut)
+    pub fn is_cut(&self, rank: Rank) -> bool {
+        self.tenures.iter().any(|tenure| tenure.rank == rank && tenure.cut)
     }
 
     /// The mark, as far as this instance knows.
@@ -264,20 +317,24 @@ impl Cell {
         self.mark
     }
 
+    fn rank(&self) -> Option<Rank> {
+        self.mark.map(|mark| mark.rank)
+    }
+
     /// Writes in flight, of whatever token.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.tenures.iter().map(|tenure| tenure.in_flight).sum()
     }
 
-    /// Grants of this instance.
-    pub fn grants(&self) -> impl Iterator<Item = Token> {
-        self.tenures.iter().filter(|tenure| tenure.grant.is_some()).map(|tenure| tenure.token)
+    /// Grants of this instance, with the settle time that is on record.
+    pub fn grants(&self) -> impl Iterator<Item = (Rank, Duration)> {
+        self.tenures.iter().filter_map(|tenure| Some((tenure.rank, tenure.grant?)))
     }
 
     /// Tokens with writes that are not over: their grants must survive this process.
-    pub fn unsettled(&self, now: Boottime) -> impl Iterator<Item = Token> {
-        self.tenures.iter().filter(move |tenure| !tenure.is_over(now)).map(|tenure| tenure.token)
+    pub fn unsettled(&self, now: Boottime) -> impl Iterator<Item = Rank> {
+        self.tenures.iter().filter(move |tenure| !tenure.is_over(now)).map(|tenure| tenure.rank)
     }
 
     /// Puts off the time at which the cell is idle; false if it is being given up already.
@@ -294,12 +351,18 @@ impl Cell {
 
     /// Begins to give the cell up, if nothing is under way, and names the tokens whose grants are
     /// to be deleted. Until that is done no write may be admitted: its grant would be deleted too.
-    pub fn close(&mut self, now: Boottime) -> Option<SmallVec<[Token; 1]>> {
+    pub fn close(&mut self, now: Boottime) -> Option<SmallVec<[Rank; 1]>> {
         if self.phase == Phase::Closing || self.tenures.iter().any(|tenure| !tenure.is_over(now)) {
             return None;
         }
         self.phase = Phase::Closing;
-        Some(self.tenures.iter().map(|tenure| tenure.token).collect())
+        Some(self.tenures.iter().map(|tenure| tenure.rank).collect())
+    }
+
+    /// Ends the cell with its instance: what is in flight is cut, and nothing is admitted any more.
+    pub fn end(&mut self) {
+        self.phase = Phase::Closing;
+        self.cut_all();
     }
 
     /// Forgets everything, so that the store is read again: the grants could not be given back, or
@@ -308,11 +371,11 @@ impl Cell {
         *self = Cell::new(self.used_at);
     }
 
-    fn tenure(&mut self, token: Token) -> &mut Tenure {
-        let at = match self.tenures.binary_search_by_key(&token, |tenure| tenure.token) {
+    fn tenure(&mut self, rank: Rank) -> &mut Tenure {
+        let at = match self.tenures.binary_search_by_key(&rank, |tenure| tenure.rank) {
             Ok(at) => at,
             Err(at) => {
-                self.tenures.insert(at, Tenure::new(token));
+                self.tenures.insert(at, Tenure::new(rank));
                 at
             }
         };
@@ -321,9 +384,9 @@ impl Cell {
 }
 
 impl Tenure {
-    const fn new(token: Token) -> Tenure {
+    const fn new(rank: Rank) -> Tenure {
         Tenure {
-            token,
+            rank,
             grant: None,
             in_flight: 0,
             in_doubt_until: None,

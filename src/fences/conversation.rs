@@ -12,10 +12,11 @@ use std::time::Duration;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout;
 
+use super::elsewhere::await_others;
 use super::{Demand, Fences, Refused, Slot, Waiting};
-use crate::coordinator::CoordinatorError;
-use crate::fence::{Mark, Owner, Resource, Step, Token};
-use crate::store::{Raise, StoreError};
+use crate::coordinator::{CoordinatorError, Holding};
+use crate::fence::{Epoch, Mark, Owner, Rank, Resource, Step, Token};
+use crate::store::{Raise, Raised, StoreError};
 use crate::trace::TraceId;
 
 /// A store or coordinator that takes longer is treated as not answering.
@@ -58,7 +59,7 @@ impl Fences {
         if slot.cell().is_loaded() {
             return Ok(());
         }
-        let state = answer_within(self.store.load(slot.resource.clone())).await?;
+        let state = answer_within(self.shared.store.load(slot.resource.clone())).await?;
         slot.cell().loaded(state.mark, &state.left, self.dead_since);
         slot.changed.notify_waiters();
         Ok(())
@@ -66,7 +67,7 @@ impl Fences {
 
     pub(super) async fn raise(
         &self,
-        slot: &Slot,
+        slot: &Arc<Slot>,
         token: Token,
         demand: &Demand,
         asked: &Asked,
@@ -75,24 +76,26 @@ impl Fences {
         // one new token the first asks, and the others find its answer.
         let _turn = turn(slot).await?;
         let before = slot.cell().mark();
-        let first = slot.cell().first_step(token, &demand.terms);
-        let owner = match first {
-            Some(Step::Grant) => None,
-            Some(Step::Confirm) if demand.held => {
-                match self.confirm(slot, token, before, asked).await? {
-                    Some(owner) => Some(owner),
+        let first = slot.cell().first_step(token, &demand.terms, self.coordinator.epoch());
+        let epoch = before.map_or(Epoch::FIRST, |mark| mark.rank.epoch);
+        let (epoch, owner) = match first {
+            Some(Step::Grant) => (epoch, None),
+            Some(Step::Confirm) if demand.terms.held => {
+                match self.confirm(slot, token, demand, before, asked).await? {
+                    Some((epoch, owner)) => (epoch, Some(owner)),
                     None => return Ok(()),
                 }
             }
-            Some(Step::Confirm) => None,
+            Some(Step::Confirm) => (epoch, None),
             _ => return Ok(()),
         };
         let raise = Raise {
             resource: slot.resource.clone(),
-            token,
+            rank: Rank { epoch, token },
             confirmed: true,
             owner,
             grant: Some(demand.terms.settle),
+            drain: demand.terms.drain,
         };
         let recorded = self.record(slot, raise, before, Some(asked.trace_id));
         Ok(answer_within(recorded).await?)
@@ -102,34 +105,37 @@ impl Fences {
     /// raised to that one's token, so that the cell knows by now.
     async fn confirm(
         &self,
-        slot: &Slot,
+        slot: &Arc<Slot>,
         token: Token,
+        demand: &Demand,
         before: Option<Mark>,
         asked: &Asked,
-    ) -> Result<Option<Owner>, Refused> {
+    ) -> Result<Option<(Epoch, Owner)>, Refused> {
         let answer = {
             let _timed = self.shared.metrics.coordinator.start_timer();
             asked.is_coordinator.store(true, Ordering::Relaxed);
             timeout(ANSWER_WITHIN, self.coordinator.holder(slot.resource.clone())).await
         };
         asked.is_coordinator.store(false, Ordering::Relaxed);
-        let holder =
-            answer.unwrap_or_else(|_| Err(CoordinatorError("it took longer than 10 s".into())))?;
-        match holder {
-            Some(lease) if lease.token == token => Ok(Some(lease.owner)),
+        let Holding { lease, epoch } = answer.unwrap_or_else(|_| {
+            Err(CoordinatorError::Unavailable("it took longer than 10 s".into()))
+        })?;
+        match lease {
+            Some(lease) if lease.token == token => Ok(Some((epoch, lease.owner))),
             Some(lease) if lease.token > token => {
                 let raise = Raise {
                     resource: slot.resource.clone(),
-                    token: lease.token,
+                    rank: Rank { epoch, token: lease.token },
                     confirmed: true,
                     owner: Some(lease.owner),
                     grant: None,
+                    drain: demand.terms.drain,
                 };
                 let recorded = self.record(slot, raise, before, Some(asked.trace_id));
                 answer_within(recorded).await?;
                 Ok(None)
             }
-            _ => Err(Refused::NotHeld { highest: before.map(|mark| mark.token) }),
+            _ => Err(Refused::NotHeld { highest: before.map(|mark| mark.rank.token) }),
         }
     }
 
@@ -137,38 +143,41 @@ impl Fences {
     /// operator's.
     async fn record(
         &self,
-        slot: &Slot,
+        slot: &Arc<Slot>,
         raise: Raise,
         before: Option<Mark>,
         trace_id: Option<TraceId>,
     ) -> Result<(), StoreError> {
-        let Raise { token, grant, owner, .. } = raise.clone();
-        let mark = {
+        let Raise { rank, grant, owner, .. } = raise.clone();
+        let Raised { mark, elsewhere } = {
             let _timed = self.shared.metrics.raise.start_timer();
-            self.store.raise(raise).await?
+            self.shared.store.raise(raise).await?
         };
         let now = self.shared.clock.now();
         {
             let mut cell = slot.cell();
-            cell.raised(mark, now);
+            cell.raised(mark, elsewhere, now);
             if let Some(settle) = grant
-                && mark.token == token
+                && mark.rank == rank
             {
-                cell.granted(token, settle);
+                cell.granted(rank, settle);
             }
+        }
+        if elsewhere {
+            await_others(slot, mark.rank);
         }
         self.release_over(slot);
         slot.changed.notify_waiters();
-        if before.is_none_or(|before| before.token < mark.token) {
+        if before.is_none_or(|before| before.rank < mark.rank) {
             self.shared.metrics.raises.inc();
             let message =
                 if trace_id.is_some() { "mark raised" } else { "mark raised by an operator" };
             tracing::info!(
                 resource = %slot.resource,
                 owner = owner.as_ref().map(Owner::as_str),
-                token = %token,
-                mark = %mark.token,
-                mark_before = before.map(|mark| display(mark.token)),
+                token = %rank.token,
+                mark = %mark.rank.token,
+                mark_before = before.map(|mark| display(mark.rank.token)),
                 trace_id = trace_id.map(display),
                 "{message}"
             );
@@ -207,15 +216,23 @@ impl Fences {
         self.load(&slot).await?;
         let _turn = turn(&slot).await?;
         let before = slot.cell().mark();
-        if let Some(mark) = before.filter(|mark| mark.token >= token) {
-            return Ok(OperatorRaise::NotRaised(mark.token));
+        let known = before.map_or(Epoch::FIRST, |mark| mark.rank.epoch);
+        let rank = Rank { epoch: known.max(self.coordinator.epoch()), token };
+        if let Some(mark) = before.filter(|mark| mark.rank >= rank) {
+            return Ok(OperatorRaise::NotRaised(mark.rank.token));
         }
-        let raise =
-            Raise { resource: resource.clone(), token, confirmed: false, owner: None, grant: None };
+        let raise = Raise {
+            resource: resource.clone(),
+            rank,
+            confirmed: false,
+            owner: None,
+            grant: None,
+            drain: None,
+        };
         self.record(&slot, raise, before, None).await?;
         // The store may have had a higher one that this instance never heard of.
-        let higher = slot.cell().mark().filter(|mark| mark.token > token);
-        Ok(higher.map_or(OperatorRaise::Raised, |mark| OperatorRaise::NotRaised(mark.token)))
+        let higher = slot.cell().mark().filter(|mark| mark.rank > rank);
+        Ok(higher.map_or(OperatorRaise::Raised, |mark| OperatorRaise::NotRaised(mark.rank.token)))
     }
 }
 
@@ -244,7 +261,7 @@ impl Asked {
     pub(super) fn is_silent(&self) -> Refused {
         let why = "it took longer than this write waits for it";
         if self.is_coordinator.load(Ordering::Relaxed) {
-            CoordinatorError(why.into()).into()
+            CoordinatorError::Unavailable(why.into()).into()
         } else {
             StoreError(why.into()).into()
         }

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Fences, LeftView, answer_within};
 use crate::clock::Boottime;
-use crate::fence::{Resource, Token};
+use crate::fence::{Rank, Resource};
 use crate::store::StoreError;
 
 pub(super) const QUEUE_GRANTS: usize = 4096;
@@ -33,7 +33,7 @@ pub struct Bounds {
 
 pub(super) fn spawn(
     fences: &Arc<Fences>,
-    over: mpsc::Receiver<(Resource, Token)>,
+    over: mpsc::Receiver<(Resource, Rank)>,
     tasks: &TaskTracker,
 ) {
     tasks.spawn(give_back(Arc::downgrade(fences), over));
@@ -41,12 +41,12 @@ pub(super) fn spawn(
     tasks.spawn(forget_left(Arc::downgrade(fences)));
 }
 
-async fn give_back(fences: Weak<Fences>, mut over: mpsc::Receiver<(Resource, Token)>) {
+async fn give_back(fences: Weak<Fences>, mut over: mpsc::Receiver<(Resource, Rank)>) {
     let mut batch = Vec::new();
     while over.recv_many(&mut batch, BATCH_GRANTS).await > 0 {
         let Some(fences) = fences.upgrade() else { return };
         // A failure was logged by the store. The rows stay until the clean shutdown.
-        let _ = fences.store.give_back(std::mem::take(&mut batch)).await;
+        let _ = fences.shared.store.give_back(std::mem::take(&mut batch)).await;
         drop(fences);
         tokio::time::sleep(GIVE_BACK_EVERY).await;
     }
@@ -67,7 +67,7 @@ async fn forget_left(fences: Weak<Fences>) {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(fences) = fences.upgrade() else { return };
         let alone_for = fences.shared.clock.now().since(fences.dead_since);
-        if let Ok(false) = fences.store.forget_left(alone_for).await {
+        if let Ok(false) = fences.shared.store.forget_left(alone_for).await {
             return;
         }
     }
@@ -84,7 +84,7 @@ impl Fences {
         for LeftView { resource, token, settles_at } in &left {
             tracing::warn!(%resource, %token, %settles_at, "grant left by an earlier run");
         }
-        let all = answer_within(self.store.count_left()).await?;
+        let all = answer_within(self.shared.store.count_left()).await?;
         let more = all.saturating_sub(left.len() as u64);
         if more > 0 {
             tracing::warn!(more, all, "more grants were left by earlier runs");
@@ -98,19 +98,17 @@ impl Fences {
         for batch in closing.chunks(BATCH_GRANTS) {
             let grants = batch
                 .iter()
-                .flat_map(|(resource, tokens)| {
-                    tokens.iter().map(|token| (resource.clone(), *token))
-                })
+                .flat_map(|(resource, tokens)| tokens.iter().map(|rank| (resource.clone(), *rank)))
                 .collect::<Vec<_>>();
             let given_back =
-                if grants.is_empty() { Ok(()) } else { self.store.give_back(grants).await };
+                if grants.is_empty() { Ok(()) } else { self.shared.store.give_back(grants).await };
             for (resource, _) in batch {
                 self.end_closing(resource, given_back.is_ok());
             }
         }
     }
 
-    pub(super) fn close_idle(&self) -> Vec<(Resource, Vec<Token>)> {
+    pub(super) fn close_idle(&self) -> Vec<(Resource, Vec<Rank>)> {
         let now = self.shared.clock.now();
         let oldest_kept = self.oldest_kept(now);
         let mut closing = Vec::new();
@@ -191,10 +189,10 @@ impl Fences {
         let now = self.shared.clock.now();
         let mut keep = Vec::new();
         for slot in &self.slots {
-            keep.extend(slot.cell().unsettled(now).map(|token| (slot.resource.clone(), token)));
+            keep.extend(slot.cell().unsettled(now).map(|rank| (slot.resource.clone(), rank)));
         }
         let kept = keep.len();
-        answer_within(self.store.give_back_all_but(keep)).await?;
+        answer_within(self.shared.store.give_back_all_but(keep)).await?;
         Ok(kept)
     }
 }

@@ -1,26 +1,26 @@
 //! The right to forward one write.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Slot, Write};
-use crate::fence::{Outcome, Resource, Terms, Token};
+use crate::fence::{Outcome, Rank, Resource, Terms, Token};
+use crate::store::InstanceLease;
 
 /// The right to forward one write, and the duty to say how it ended. While it exists, no newer
 /// token's write is forwarded on its resource. Dropped without a word, the write counts as in doubt.
 pub struct Permit {
     slot: Arc<Slot>,
-    token: Token,
+    rank: Rank,
     settle: Duration,
     yields: bool,
     ended: bool,
 }
 
 impl Permit {
-    pub(super) fn new(slot: Arc<Slot>, token: Token, terms: &Terms) -> Permit {
-        let Terms { settle, drain } = *terms;
-        Permit { slot, token, settle, yields: drain.is_some(), ended: false }
+    pub(super) fn new(slot: Arc<Slot>, rank: Rank, terms: &Terms) -> Permit {
+        let Terms { settle, drain, .. } = *terms;
+        Permit { slot, rank, settle, yields: drain.is_some(), ended: false }
     }
 
     /// The resource.
@@ -32,7 +32,7 @@ impl Permit {
     /// The token.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.token
+        self.rank.token
     }
 
     /// The write was answered, or no byte of it was sent.
@@ -50,8 +50,16 @@ impl Permit {
     /// [`Fences::cuts`](super::Fences::cuts) has changed.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        let is_closed = || self.slot.shared.is_closed.load(Ordering::Acquire);
-        self.slot.cell().is_cut(self.token) && (self.yields || is_closed())
+        let is_closed = || self.slot.shared.is_closed();
+        self.slot.cell().is_cut(self.rank) && (self.yields || is_closed())
+    }
+
+    /// Where the right to send can run out: the lease that it ends with, which is to be looked at right
+    /// before each byte goes out, and the settle time.
+    #[must_use]
+    pub fn right(&self) -> Option<(Arc<InstanceLease>, Duration)> {
+        let lease = &self.slot.lease;
+        lease.is_limited().then(|| (Arc::clone(lease), self.settle))
     }
 
     fn end_in_doubt(&mut self, write: Write) {
@@ -60,7 +68,7 @@ impl Permit {
         self.slot.shared.metrics.in_doubt_total.inc();
         tracing::warn!(
             resource = %self.slot.resource,
-            token = %self.token,
+            token = %self.rank.token,
             route = &*write.route,
             upstream = &*write.upstream,
             method = write.method,
@@ -68,7 +76,7 @@ impl Permit {
             reason = write.reason,
             "write in doubt"
         );
-        self.slot.shared.doubts.add(self.slot.resource.clone(), self.token, write, until);
+        self.slot.shared.doubts.add(self.slot.resource.clone(), self.rank.token, write, until);
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -77,7 +85,7 @@ impl Permit {
         }
         let over = {
             let mut cell = self.slot.cell();
-            cell.finish(self.token, outcome);
+            cell.finish(self.rank, outcome);
             if !cell.is_draining() {
                 return;
             }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::Shared;
-use crate::fence::{Cell, Resource, Token};
+use crate::fence::{Cell, Rank, Resource};
+use crate::store::InstanceLease;
 
 /// One resource's place in memory.
 pub(crate) struct Slot {
@@ -14,20 +15,26 @@ pub(crate) struct Slot {
     cell: Mutex<Cell>,
     /// Something happened that a waiting write may depend on.
     pub(crate) changed: Notify,
+    /// Another instance gave a grant back.
+    pub(crate) given_back: Notify,
     /// Held while the store or the coordinator is asked about this resource.
     pub(crate) turn: tokio::sync::Mutex<()>,
     pub(crate) waiters: AtomicU32,
+    /// The right to admit that this place came into being under. It ends with it.
+    pub(crate) lease: Arc<InstanceLease>,
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Slot {
-    pub(crate) fn new(resource: Resource, shared: Arc<Shared>) -> Slot {
+    pub(crate) fn new(resource: Resource, lease: Arc<InstanceLease>, shared: Arc<Shared>) -> Slot {
         Slot {
             resource,
             cell: Mutex::new(Cell::new(shared.clock.now())),
             changed: Notify::new(),
+            given_back: Notify::new(),
             turn: tokio::sync::Mutex::new(()),
             waiters: AtomicU32::new(0),
+            lease,
             shared,
         }
     }
@@ -39,9 +46,9 @@ impl Slot {
 
     /// Queues grants to be deleted. If the queue is full they stay until the clean shutdown: a
     /// grant too many only makes a higher token wait after a crash.
-    pub(crate) fn give_back(&self, over: impl IntoIterator<Item = Token>) {
-        for token in over {
-            let _ = self.shared.over.try_send((self.resource.clone(), token));
+    pub(crate) fn give_back(&self, over: impl IntoIterator<Item = Rank>) {
+        for rank in over {
+            let _ = self.shared.over.try_send((self.resource.clone(), rank));
         }
     }
 }

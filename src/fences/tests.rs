@@ -3,7 +3,7 @@ use futures_util::poll;
 use prometheus::Registry;
 
 use super::*;
-use crate::coordinator::{Acquired, Embedded, Lease, LeaseMetrics, Released};
+use crate::coordinator::{Acquired, Embedded, Holding, Lease, LeaseMetrics, Released};
 use crate::fence::Owner;
 use crate::metrics::StoreMetrics;
 use crate::store::{Database, SqliteFences};
@@ -17,16 +17,25 @@ async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
     let coordinator = Embedded::start(&database, clock, &tasks, metrics).await.unwrap();
     let (over, _) = mpsc::channel(1);
     let metrics = FenceMetrics::register(&registry).unwrap();
-    let store = Arc::new(SqliteFences::new(&database, clock, &tasks));
-    let bounds = Bounds { waiters: 10, cells: 10, idle: Duration::ZERO };
+    let parts = FencesParts {
+        store: Arc::new(SqliteFences::new(&database, clock, &tasks)),
+        lease: Arc::new(InstanceLease::unlimited()),
+        coordinator: Arc::new(coordinator),
+        clock,
+        bounds: Bounds { waiters: 10, cells: 10, idle: Duration::ZERO },
+        metrics,
+    };
     // Not by `Fences::new`: its housekeeping would give cells up at times of its own.
-    Arc::new(Fences::unattended(store, Arc::new(coordinator), clock, bounds, metrics, over))
+    Arc::new(Fences::unattended(parts, over, &tasks))
 }
 
 const DEMAND: Demand = Demand {
-    terms: Terms { settle: Duration::from_secs(1), drain: Some(Duration::from_secs(1)) },
+    terms: Terms {
+        settle: Duration::from_secs(1),
+        drain: Some(Duration::from_secs(1)),
+        held: false,
+    },
     wait: Duration::from_secs(5),
-    held: false,
     limit: None,
 };
 
@@ -44,7 +53,7 @@ async fn an_operators_raise_is_not_made_on_a_cell_that_is_being_given_up() {
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
     fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
-    assert_eq!(fences.close_idle(), [(resource.clone(), vec![token(5)])]);
+    assert_eq!(fences.close_idle(), [(resource.clone(), vec![Rank::first(token(5))])]);
 
     let mut raise = std::pin::pin!(fences.raise_by_operator(resource.clone(), token(9)));
     assert!(poll!(&mut raise).is_pending());
@@ -191,8 +200,12 @@ impl Coordinator for Silent {
         std::future::pending().await
     }
 
-    async fn holder(&self, _: Resource) -> Result<Option<Lease>, CoordinatorError> {
+    async fn holder(&self, _: Resource) -> Result<Holding, CoordinatorError> {
         std::future::pending().await
+    }
+
+    fn epoch(&self) -> Epoch {
+        Epoch::FIRST
     }
 
     async fn list(&self, _: Option<Resource>, _: u32) -> Result<Vec<Lease>, CoordinatorError> {
@@ -206,7 +219,11 @@ async fn a_limited_write_blames_the_coordinator_if_that_one_is_silent() {
     let mut fences = fences(&directory).await;
     Arc::get_mut(&mut fences).expect("nobody else has it").coordinator = Arc::new(Silent);
     let resource = Resource::new("r").unwrap();
-    let demand = Demand { limit: Some(Duration::from_secs(5)), held: true, ..DEMAND };
+    let demand = Demand {
+        terms: Terms { held: true, ..DEMAND.terms },
+        limit: Some(Duration::from_secs(5)),
+        ..DEMAND
+    };
 
     let refused = fences.admit(&resource, token(5), &demand, trace_id()).await.err();
 

@@ -15,12 +15,13 @@ use tokio::sync::oneshot;
 use super::body::{BodyError, RequestBody, ResponseBody};
 use super::refusal::Refusal;
 use super::route::Route;
-use super::socket::Dirty;
+use super::socket::{Dirty, Right};
 use super::upstream::{Connection, Upstream};
 use super::vigil::{Stop, within};
 use super::watch::Watch;
 use crate::clock::{Boottime, Clock};
 use crate::fences::{Permit, Refused, Write};
+use crate::store::InstanceLease;
 use crate::trace::TraceId;
 
 /// How often a write whose connection is gone, or answered, looks whether it has to stop.
@@ -167,7 +168,8 @@ impl Sending {
         permit: Option<&Permit>,
     ) -> Result<Result<(Response<Incoming>, Connection), Refusal>, Stop> {
         let Sending { upstream, request, watch, clock, now, is_sent } = self;
-        let sending = pin!(Sending::send(upstream, request, *now, is_sent));
+        let right = permit.and_then(Permit::right);
+        let sending = pin!(Sending::send(upstream, request, right, *now, is_sent));
         within(watch, *clock, permit, sending).await
     }
 
@@ -175,6 +177,7 @@ impl Sending {
     async fn send(
         upstream: &Arc<Upstream>,
         waiting: &mut Option<Request<RequestBody>>,
+        right: Option<(Arc<InstanceLease>, Duration)>,
         now: Boottime,
         is_sent: &mut bool,
     ) -> Result<(Response<Incoming>, Connection), Refusal> {
@@ -189,6 +192,7 @@ impl Sending {
                     .await
                     .map_err(|error| Refusal::UpstreamUnreachable(error.to_string()))?,
             };
+            connection.limit(right.clone().map(|(lease, settle)| Right { lease, settle }));
             *is_sent = true;
             let mut failed = match connection.sender().try_send_request(request).await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {

@@ -1,5 +1,6 @@
 //! Everything that the gateway answers by itself, and how it is said.
 
+use crate::coordinator::CoordinatorError;
 use crate::fence::{InvalidToken, Resource, Token};
 use crate::fences::Refused;
 use crate::problem::{Code, Problem, ProblemOutcome};
@@ -55,7 +56,12 @@ impl Refusal {
             Refusal::Admission(Refused::NotHeld { .. }) => Code::FencingTokenNotHeld,
             Refusal::Admission(Refused::Draining) => Code::FenceDraining,
             Refusal::Admission(Refused::Overloaded | Refused::ShuttingDown) => Code::Overloaded,
-            Refusal::Admission(Refused::Coordinator(_)) => Code::CoordinatorUnavailable,
+            Refusal::Admission(Refused::Coordinator(CoordinatorError::Unavailable(_))) => {
+                Code::CoordinatorUnavailable
+            }
+            Refusal::Admission(Refused::Coordinator(CoordinatorError::Changed(_))) => {
+                Code::CoordinatorChanged
+            }
             Refusal::Admission(Refused::Store(_)) => Code::FenceStoreUnavailable,
             Refusal::BodyTooLarge { .. } => Code::BodyTooLarge,
             Refusal::RequestTimeout => Code::RequestTimeout,

@@ -133,17 +133,15 @@ fn demand(route: &RouteConfig, settle: Duration) -> Demand {
     let held = route.tokens == Tokens::Held;
     match route.mode {
         Mode::Enforce => Demand {
-            terms: Terms { settle, drain: Some(route.drain) },
+            terms: Terms { settle, drain: Some(route.drain), held },
             wait: route.wait,
-            held,
             limit: None,
         },
         // An observer cuts nobody, is cut by nobody, and waits for no other write. It does wait
         // for the store and the coordinator, as its mark has to be right once it enforces.
         Mode::Observe => Demand {
-            terms: Terms { settle, drain: None },
+            terms: Terms { settle, drain: None, held },
             wait: Duration::ZERO,
-            held,
             limit: Some(OBSERVE_WITHIN),
         },
     }

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::body::RequestBody;
-use super::socket::{Dirty, UpstreamSocket};
+use super::socket::{Dirty, Right, UpstreamSocket};
 use crate::clock::{Boottime, Clock};
 use crate::config;
 
@@ -93,7 +93,7 @@ impl Upstream {
         let stream = tokio::time::timeout(self.connect_timeout, connect)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
-        let (socket, dirty) = UpstreamSocket::new(stream)?;
+        let (socket, dirty) = UpstreamSocket::new(stream, self.clock)?;
         let (sender, connection) = Builder::new()
             .writev(false)
             .handshake(TokioIo::new(socket))
@@ -112,6 +112,11 @@ impl Upstream {
 impl Connection {
     pub(super) fn sender(&mut self) -> &mut SendRequest<RequestBody> {
         &mut self.line.sender
+    }
+
+    /// What is sent from now on is sent by this right; `None`: without limit.
+    pub(super) fn limit(&self, right: Option<Right>) {
+        self.line.dirty.limit(right);
     }
 
     /// Closes the connection from elsewhere.

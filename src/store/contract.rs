@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
-use super::{FenceRow, FenceStore, Raise};
-use crate::fence::{LeftGrant, Mark, Owner, Resource, Token};
+use super::{FenceRow, FenceStore, Raise, Raised};
+use crate::fence::{Epoch, LeftGrant, Mark, Owner, Rank, Resource, Token};
 
 const SETTLE: Duration = Duration::from_secs(3);
 const LONGER: Duration = Duration::from_secs(5);
@@ -40,6 +40,7 @@ macro_rules! tests {
             fences_are_listed_in_pages,
             a_fence_is_shown_with_its_holder,
             marks_stay_whatever_happens_to_grants,
+            a_later_epoch_is_above_all_tokens_of_an_earlier_one,
         );
     };
     ($subject:expr; $($rule:ident,)*) => {
@@ -65,8 +66,9 @@ pub(super) async fn a_resource_that_nobody_wrote_to_has_nothing(subject: &mut im
 
 pub(super) async fn a_raise_and_its_grant_are_there_together(subject: &mut impl Subject) {
     let store = subject.store();
-    assert_eq!(store.raise(raise("r", 5)).await.unwrap(), confirmed(5));
-    assert_eq!(store.raise(Raise { grant: None, ..raise("s", 6) }).await.unwrap(), confirmed(6));
+    assert_eq!(raised(store, raise("r", 5)).await, confirmed(5));
+    let without = Raise { grant: None, ..raise("s", 6) };
+    assert_eq!(raised(store, without).await, confirmed(6));
 
     subject.next_run().await;
 
@@ -82,7 +84,7 @@ pub(super) async fn a_stale_raise_answers_the_higher_mark_and_grants_nothing(
 ) {
     let store = subject.store();
     store.raise(raise("r", 5)).await.unwrap();
-    assert_eq!(store.raise(raise("r", 4)).await.unwrap(), confirmed(5));
+    assert_eq!(raised(store, raise("r", 4)).await, confirmed(5));
     assert_eq!(mark(store, "r").await, Some(confirmed(5)));
 
     subject.next_run().await;
@@ -95,14 +97,14 @@ pub(super) async fn a_confirmed_mark_is_above_an_unconfirmed_one_and_does_not_go
 ) {
     let store = subject.store();
     let unconfirmed = Raise { confirmed: false, grant: None, ..raise("r", 5) };
-    assert_eq!(store.raise(unconfirmed.clone()).await.unwrap(), operators(5));
+    assert_eq!(raised(store, unconfirmed.clone()).await, operators(5));
     assert_eq!(mark(store, "r").await, Some(operators(5)));
-    assert_eq!(store.raise(raise("r", 4)).await.unwrap(), operators(5), "it refuses older ones");
-    assert_eq!(store.raise(raise("r", 5)).await.unwrap(), confirmed(5));
-    assert_eq!(store.raise(unconfirmed).await.unwrap(), confirmed(5));
+    assert_eq!(raised(store, raise("r", 4)).await, operators(5), "it refuses older ones");
+    assert_eq!(raised(store, raise("r", 5)).await, confirmed(5));
+    assert_eq!(raised(store, unconfirmed).await, confirmed(5));
     assert_eq!(mark(store, "r").await, Some(confirmed(5)));
     let higher = Raise { confirmed: false, grant: None, ..raise("r", 6) };
-    assert_eq!(store.raise(higher).await.unwrap(), operators(6));
+    assert_eq!(raised(store, higher).await, operators(6));
 }
 
 pub(super) async fn a_raise_may_be_repeated_and_keeps_the_longest_settle_time(
@@ -111,7 +113,7 @@ pub(super) async fn a_raise_may_be_repeated_and_keeps_the_longest_settle_time(
     let store = subject.store();
     for settle in [SETTLE, LONGER, SETTLE] {
         let again = Raise { grant: Some(settle), ..raise("r", 5) };
-        assert_eq!(store.raise(again).await.unwrap(), confirmed(5));
+        assert_eq!(raised(store, again).await, confirmed(5));
     }
     store.raise(Raise { grant: None, ..raise("r", 5) }).await.unwrap();
 
@@ -128,7 +130,7 @@ pub(super) async fn raises_of_one_resource_that_arrive_together_end_at_the_highe
     let marks = join_all(numbers.map(|number| store.raise(raise("r", number)))).await;
     let mut granted = Vec::new();
     for (number, mark) in numbers.into_iter().zip(marks) {
-        let mark = mark.unwrap();
+        let mark = mark.unwrap().mark;
         assert!(mark >= confirmed(number));
         if mark == confirmed(number) {
             granted.push((number, SETTLE));
@@ -153,7 +155,7 @@ pub(super) async fn raises_of_many_resources_that_arrive_together_do_not_mix(
     let marks =
         join_all(numbers.clone().map(|number| store.raise(raise(&name(number), number)))).await;
     for (number, mark) in numbers.clone().zip(marks) {
-        assert_eq!(mark.unwrap(), confirmed(number));
+        assert_eq!(mark.unwrap().mark, confirmed(number));
     }
 
     subject.next_run().await;
@@ -163,22 +165,22 @@ pub(super) async fn raises_of_many_resources_that_arrive_together_do_not_mix(
     for (number, state) in numbers.zip(states) {
         let state = state.unwrap();
         assert_eq!(state.mark, Some(confirmed(number)));
-        assert_eq!(state.left, [LeftGrant { token: token(number), settle: SETTLE }]);
+        assert_eq!(state.left, [LeftGrant { rank: rank(number), settle: SETTLE }]);
     }
 }
 
 pub(super) async fn the_highest_token_is_kept(subject: &mut impl Subject) {
     let highest = i64::MAX.unsigned_abs();
     let store = subject.store();
-    assert_eq!(store.raise(raise("r", highest)).await.unwrap(), confirmed(highest));
-    assert_eq!(store.raise(raise("r", highest - 1)).await.unwrap(), confirmed(highest));
+    assert_eq!(raised(store, raise("r", highest)).await, confirmed(highest));
+    assert_eq!(raised(store, raise("r", highest - 1)).await, confirmed(highest));
 
     subject.next_run().await;
 
     let store = subject.store();
     assert_eq!(mark(store, "r").await, Some(confirmed(highest)));
     assert_eq!(left(store, "r").await, [(highest, SETTLE)]);
-    store.give_back(vec![(resource("r"), token(highest))]).await.unwrap();
+    store.give_back(vec![(resource("r"), rank(highest))]).await.unwrap();
     assert_eq!(left(store, "r").await, []);
 }
 
@@ -187,7 +189,7 @@ pub(super) async fn what_was_given_back_is_not_left(subject: &mut impl Subject) 
     store.raise(raise("r", 5)).await.unwrap();
     store.raise(raise("r", 6)).await.unwrap();
     store.raise(raise("s", 5)).await.unwrap();
-    let over = vec![(resource("r"), token(5)), (resource("nobody"), token(5))];
+    let over = vec![(resource("r"), rank(5)), (resource("nobody"), rank(5))];
     store.give_back(over.clone()).await.unwrap();
     store.give_back(over).await.unwrap();
     store.give_back(Vec::new()).await.unwrap();
@@ -207,7 +209,7 @@ pub(super) async fn a_clean_end_leaves_what_it_was_told_to_keep(subject: &mut im
     for (name, number) in [("r", 5), ("r", 6), ("s", 5)] {
         store.raise(raise(name, number)).await.unwrap();
     }
-    let keep = vec![(resource("r"), token(5)), (resource("nobody"), token(5))];
+    let keep = vec![(resource("r"), rank(5)), (resource("nobody"), rank(5))];
     store.give_back_all_but(keep).await.unwrap();
 
     subject.next_run().await;
@@ -301,7 +303,7 @@ pub(super) async fn a_fence_is_shown_with_its_holder(subject: &mut impl Subject)
 pub(super) async fn marks_stay_whatever_happens_to_grants(subject: &mut impl Subject) {
     let store = subject.store();
     store.raise(raise("r", 5)).await.unwrap();
-    store.give_back(vec![(resource("r"), token(5))]).await.unwrap();
+    store.give_back(vec![(resource("r"), rank(5))]).await.unwrap();
     assert_eq!(mark(store, "r").await, Some(confirmed(5)));
     store.raise(raise("r", 6)).await.unwrap();
     store.give_back_all_but(Vec::new()).await.unwrap();
@@ -313,7 +315,28 @@ pub(super) async fn marks_stay_whatever_happens_to_grants(subject: &mut impl Sub
     let store = subject.store();
     assert!(!store.forget_left(LONGER).await.unwrap());
     assert_eq!(mark(store, "r").await, Some(confirmed(7)));
-    assert_eq!(store.raise(raise("r", 6)).await.unwrap(), confirmed(7));
+    assert_eq!(raised(store, raise("r", 6)).await, confirmed(7));
+}
+
+pub(super) async fn a_later_epoch_is_above_all_tokens_of_an_earlier_one(
+    subject: &mut impl Subject,
+) {
+    let store = subject.store();
+    store.raise(raise("r", 9)).await.unwrap();
+    let next = Rank { epoch: Epoch::FIRST.next(), token: token(3) };
+    let later = Raise { rank: next, ..raise("r", 3) };
+    assert_eq!(raised(store, later.clone()).await, Mark { rank: next, confirmed: true });
+    assert_eq!(raised(store, raise("r", 10)).await, Mark { rank: next, confirmed: true });
+    store.give_back(vec![(resource("r"), rank(9))]).await.unwrap();
+
+    subject.next_run().await;
+
+    let store = subject.store();
+    let state = store.load(resource("r")).await.unwrap();
+    assert_eq!(state.mark, Some(Mark { rank: next, confirmed: true }));
+    assert_eq!(state.left, [LeftGrant { rank: next, settle: SETTLE }]);
+    let row = shown(store, "r").await;
+    assert_eq!((row.epoch, row.highest_token), (next.epoch, next.token));
 }
 
 fn resource(name: &str) -> Resource {
@@ -324,23 +347,35 @@ fn token(number: u64) -> Token {
     Token::from_i64(number.cast_signed()).unwrap()
 }
 
+fn rank(number: u64) -> Rank {
+    Rank::first(token(number))
+}
+
 fn confirmed(number: u64) -> Mark {
-    Mark { token: token(number), confirmed: true }
+    Mark { rank: rank(number), confirmed: true }
 }
 
 fn operators(number: u64) -> Mark {
-    Mark { token: token(number), confirmed: false }
+    Mark { rank: rank(number), confirmed: false }
 }
 
 /// A raise to a confirmed token, with a grant.
 fn raise(name: &str, number: u64) -> Raise {
     Raise {
         resource: resource(name),
-        token: token(number),
+        rank: rank(number),
         confirmed: true,
         owner: None,
         grant: Some(SETTLE),
+        drain: None,
     }
+}
+
+/// The mark that stands after a raise without other instances.
+async fn raised(store: &dyn FenceStore, raise: Raise) -> Mark {
+    let Raised { mark, elsewhere } = store.raise(raise).await.unwrap();
+    assert!(!elsewhere);
+    mark
 }
 
 async fn mark(store: &dyn FenceStore, name: &str) -> Option<Mark> {
@@ -351,7 +386,7 @@ async fn mark(store: &dyn FenceStore, name: &str) -> Option<Mark> {
 async fn left(store: &dyn FenceStore, name: &str) -> Vec<(u64, Duration)> {
     let left = store.load(resource(name)).await.unwrap().left;
     let mut left: Vec<_> =
-        left.into_iter().map(|grant| (grant.token.get(), grant.settle)).collect();
+        left.into_iter().map(|grant| (grant.rank.token.get(), grant.settle)).collect();
     left.sort_unstable();
     left
 }
@@ -360,7 +395,7 @@ async fn all_left(store: &dyn FenceStore) -> Vec<(String, u64)> {
     let left = store.left(100).await.unwrap();
     let mut left: Vec<_> = left
         .into_iter()
-        .map(|(resource, grant)| (resource.to_string(), grant.token.get()))
+        .map(|(resource, grant)| (resource.to_string(), grant.rank.token.get()))
         .collect();
     left.sort_unstable();
     left

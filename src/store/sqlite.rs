@@ -9,6 +9,7 @@
 
 mod columns;
 mod fences;
+mod history;
 mod open;
 
 use std::path::Path;

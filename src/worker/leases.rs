@@ -19,6 +19,7 @@ use crate::coordinator::{
     PostgresStartError, Released,
 };
 use crate::fence::{Owner, Resource, Token};
+use crate::problem::Code;
 
 /// A source of leases. Cheap to clone.
 #[derive(Clone)]
@@ -43,7 +44,7 @@ impl Leases {
     /// for. Has to be called in a tokio runtime, in which its tasks then run.
     #[must_use]
     pub fn etcd(settings: &EtcdSettings) -> Leases {
-        let etcd = Etcd::start(settings, Clock::new(), &TaskTracker::new(), unseen_metrics());
+        let etcd = Etcd::start(settings, None, Clock::new(), &TaskTracker::new(), unseen_metrics());
         Leases::coordinator(Arc::new(etcd))
     }
 
@@ -208,8 +209,13 @@ impl From<coordinator::Lease> for Holder {
 
 /// Whether it was asked is not known: it may have done what it did not confirm.
 impl From<CoordinatorError> for LeaseError {
-    fn from(CoordinatorError(reason): CoordinatorError) -> LeaseError {
-        LeaseError::Unreachable { sent: true, reason }
+    fn from(error: CoordinatorError) -> LeaseError {
+        match error {
+            CoordinatorError::Unavailable(reason) => LeaseError::Unreachable { sent: true, reason },
+            CoordinatorError::Changed(detail) => {
+                LeaseError::Refused { code: Code::CoordinatorChanged.as_str().to_owned(), detail }
+            }
+        }
     }
 }
 

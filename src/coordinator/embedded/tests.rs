@@ -77,7 +77,7 @@ async fn leases_and_the_order_of_tokens_survive_a_restart() {
     run.stop().await;
 
     let run = Run::start(&directory).await;
-    assert_eq!(run.embedded.holder(resource("kept")).await.unwrap(), Some(kept));
+    assert_eq!(run.embedded.holder(resource("kept")).await.unwrap().lease, Some(kept));
     assert!(run.acquire("released", LONG).await.token > last.token);
     run.stop().await;
 }
@@ -91,7 +91,7 @@ async fn a_clock_that_went_back_while_nothing_ran_makes_no_lease_longer() {
     run.stop().await;
 
     let run = Run::start(&directory).await;
-    let found = run.embedded.holder(resource("r")).await.unwrap().expect("it is live");
+    let found = run.embedded.holder(resource("r")).await.unwrap().lease.expect("it is live");
     assert_eq!(found.token, lease.token);
     assert!(found.expires_at <= Clock::new().wall() + LONG);
     run.stop().await;
@@ -102,9 +102,9 @@ async fn an_end_that_was_seen_stays_whatever_the_clock_does() {
     let directory = tempfile::tempdir().unwrap();
     let run = Run::start(&directory).await;
     run.acquire("r", Duration::from_millis(1)).await;
-    until(async || run.embedded.holder(resource("r")).await.unwrap().is_none()).await;
+    until(async || run.embedded.holder(resource("r")).await.unwrap().lease.is_none()).await;
     run.execute("UPDATE leases SET expires_at = expires_at + 3600000").await;
-    assert_eq!(run.embedded.holder(resource("r")).await.unwrap(), None);
+    assert_eq!(run.embedded.holder(resource("r")).await.unwrap().lease, None);
     assert_eq!(run.count("fencegate_leases_lost_total"), 1.0);
     run.stop().await;
 }
@@ -161,7 +161,7 @@ async fn many_holders_are_asked_for_at_once() {
         async move { (name, number < 20, holder.await.unwrap()) }
     });
     for (name, is_held, holder) in futures_util::future::join_all(asked).await {
-        assert_eq!(holder.map(|lease| lease.resource.to_string()), is_held.then_some(name));
+        assert_eq!(holder.lease.map(|lease| lease.resource.to_string()), is_held.then_some(name));
     }
     run.stop().await;
 }

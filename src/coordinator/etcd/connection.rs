@@ -10,7 +10,9 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error};
+use etcd_client::{
+    Client, ConnectOptions, Error, KeyValue, ResponseHeader, Txn, TxnOp, TxnOpResponse,
+};
 use tokio::time::timeout;
 
 use super::EtcdSettings;
@@ -39,6 +41,17 @@ struct State {
     /// Counts the endpoints that were given up, and so says which one is in use.
     turn: usize,
     client: Option<Client>,
+}
+
+/// What some ranges held at one moment.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// In the order of the reads.
+    pub(super) keys: Vec<Vec<KeyValue>>,
+    /// etcd's revision at that moment.
+    pub(super) revision: i64,
+    /// Which etcd it is.
+    pub(super) cluster_id: u64,
 }
 
 /// Why a call was not answered with what it asked for.
@@ -109,6 +122,23 @@ impl Connection {
         };
         let result = timeout(CALL_LIMIT, attempts).await;
         result.unwrap_or_else(|_| Err(Failure::Unavailable(format!("etcd at {last}"))))
+    }
+
+    /// Reads some ranges at one moment. Linearizable: it goes through a quorum, so that a member that
+    /// was cut off from the others cannot tell of yesterday.
+    pub(super) async fn read(&self, reads: Vec<TxnOp>) -> Result<Found, Failure> {
+        let txn = Txn::new().and_then(reads);
+        let answer = self.call(async |client| client.kv_client().txn(txn.clone()).await).await?;
+        let keys = answer.op_responses().into_iter().map(|found| match found {
+            TxnOpResponse::Get(mut found) => found.take_kvs(),
+            _ => Vec::new(),
+        });
+        let header = answer.header();
+        Ok(Found {
+            keys: keys.collect(),
+            revision: header.map_or(0, ResponseHeader::revision),
+            cluster_id: header.map_or(0, ResponseHeader::cluster_id),
+        })
     }
 
     async fn attempt<T, F>(&self, work: impl Fn(Client) -> F) -> Result<T, (usize, Attempted)>
@@ -195,6 +225,6 @@ impl Attempted {
 
 impl From<Failure> for CoordinatorError {
     fn from(failure: Failure) -> CoordinatorError {
-        CoordinatorError(failure.to_string())
+        CoordinatorError::Unavailable(failure.to_string())
     }
 }

@@ -69,9 +69,9 @@ impl Keys {
         format!("{}/", self.prefix)
     }
 
-    /// Where no resource has its keys, since no resource has an empty name.
-    pub(super) fn apart(&self, name: &str) -> String {
-        format!("{}//{name}", self.prefix)
+    /// The sentinel of one store. It is where no resource has its keys, since none has an empty name.
+    pub(super) fn sentinel(&self, store: &str) -> String {
+        format!("{}//sentinel/{store}", self.prefix)
     }
 
     /// What the keys of this lease begin with, or the only one.

@@ -3,6 +3,7 @@
 //! Each may be made twice without harm, since the connection repeats what was not answered: a change
 //! names what it expects, and reads back what it finds instead.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::fence::Token;
 /// Leases of etcd, which have whole seconds and a shortest time to live.
 #[derive(Debug)]
 pub(super) struct Leases {
-    connection: Connection,
+    connection: Arc<Connection>,
     clock: Clock,
     /// The shortest time to live that this etcd gave, as far as it is known; seconds.
     shortest_s: AtomicI64,
@@ -32,11 +33,11 @@ pub(super) struct Term {
 }
 
 impl Leases {
-    pub(super) const fn new(connection: Connection, clock: Clock) -> Leases {
+    pub(super) const fn new(connection: Arc<Connection>, clock: Clock) -> Leases {
         Leases { connection, clock, shortest_s: AtomicI64::new(1) }
     }
 
-    pub(super) const fn connection(&self) -> &Connection {
+    pub(super) fn connection(&self) -> &Connection {
         &self.connection
     }
 

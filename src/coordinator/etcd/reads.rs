@@ -3,14 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use async_trait::async_trait;
+use etcd_client::{GetOptions, KeyValue, TxnOp};
 use futures_util::future::try_join_all;
 
 use super::Shared;
 use super::connection::Failure;
 use super::layout::Claim;
-use crate::coordinator::Lease;
-use crate::fence::Resource;
+use super::sentinel::Snapshot;
+use crate::coordinator::guard::Holders;
+use crate::coordinator::{CoordinatorError, Holding, Lease};
+use crate::fence::{Epoch, Resource};
 
 /// Keys that one page of a list reads.
 const PAGE_KEYS: i64 = 1000;
@@ -49,34 +52,40 @@ impl Shared {
         Ok((claims, revision))
     }
 
-    /// Reads in one transaction; answers the revision of that moment as well.
     async fn read(&self, reads: Vec<TxnOp>) -> Result<(Vec<Vec<KeyValue>>, i64), Failure> {
-        let txn = Txn::new().and_then(reads);
-        let answer = self
-            .leases
-            .connection()
-            .call(async |client| client.kv_client().txn(txn.clone()).await)
-            .await?;
-        let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let found = answer.op_responses().into_iter().map(|found| match found {
-            TxnOpResponse::Get(mut found) => found.take_kvs(),
-            _ => Vec::new(),
-        });
-        Ok((found.collect(), revision))
+        let found = self.leases.connection().read(reads).await?;
+        Ok((found.keys, found.revision))
     }
 
-    /// The holders of some leases, in one request.
+    /// The holders of some leases, and whether they belong to the history that is known, in one
+    /// request.
     pub(super) async fn holders(
         &self,
         resources: &[Resource],
-    ) -> Result<Vec<Option<Lease>>, Failure> {
-        let reads = resources.iter().map(|resource| self.keys.read(resource, 1)).collect();
-        let (found, _) = self.read(reads).await?;
-        let now = self.clock.wall();
-        let holder = |(resource, claims): (&Resource, &Vec<KeyValue>)| {
-            Some(Claim::of(claims.first()?)?.lease(resource, now))
+    ) -> Result<Vec<Holding>, CoordinatorError> {
+        let mut reads: Vec<_> =
+            resources.iter().map(|resource| self.keys.read(resource, 1)).collect();
+        let check = match &self.guard {
+            Some(guard) => Some(guard.begin().await?),
+            None => None,
         };
-        Ok(resources.iter().zip(&found).map(holder).collect())
+        if let Some((guard, check)) = self.guard.as_ref().zip(check.as_ref()) {
+            reads.push(guard.sentinel().read(&check.id));
+        }
+        let mut found = self.leases.connection().read(reads).await?;
+        let epoch = match (&self.guard, check) {
+            (Some(guard), Some(check)) => {
+                let snapshot = Snapshot::of(&mut found);
+                guard.verify(check, snapshot).await?
+            }
+            _ => Epoch::FIRST,
+        };
+        let now = self.clock.wall();
+        let holding = |(resource, claims): (&Resource, &Vec<KeyValue>)| {
+            let claim = claims.first().and_then(Claim::of);
+            Holding { lease: claim.map(|claim| claim.lease(resource, now)), epoch }
+        };
+        Ok(resources.iter().zip(&found.keys).map(holding).collect())
     }
 
     /// One lease with its times, also if it is another program's.
@@ -143,6 +152,17 @@ impl Shared {
         }
         let leases = holders.iter().map(|(resource, claim)| self.lease(resource, claim));
         Ok(try_join_all(leases).await?.into_iter().flatten().collect())
+    }
+}
+
+#[async_trait]
+impl Holders for Shared {
+    async fn list(
+        &self,
+        after: Option<Resource>,
+        limit: usize,
+    ) -> Result<Vec<Lease>, CoordinatorError> {
+        Ok(Shared::list(self, after.as_ref(), limit).await?)
     }
 }
 

@@ -1,3 +1,4 @@
+mod history;
 mod layouts;
 mod others;
 
@@ -27,7 +28,7 @@ impl Run {
     fn with(settings: &EtcdSettings) -> Run {
         let registry = Registry::new();
         let metrics = LeaseMetrics::register(&registry).unwrap();
-        let etcd = Etcd::start(settings, Clock::new(), &TaskTracker::new(), metrics.clone());
+        let etcd = Etcd::start(settings, None, Clock::new(), &TaskTracker::new(), metrics.clone());
         Run { etcd, metrics, registry }
     }
 

@@ -72,7 +72,7 @@ impl PostgresAccess {
     pub(super) fn options(&self) -> Result<PgConnectOptions, CoordinatorError> {
         // It was read before, but it may name files.
         let options = PgConnectOptions::from_str(&self.url)
-            .map_err(|error| CoordinatorError(error.to_string()))?
+            .map_err(|error| CoordinatorError::Unavailable(error.to_string()))?
             .application_name("fencegate")
             // A pooler would have to be told to let it pass.
             .extra_float_digits(None);

@@ -61,7 +61,9 @@ impl Database {
     pub(super) async fn ask<T: DeserializeOwned>(&self, call: &str) -> Result<T, CoordinatorError> {
         let answer = self.first_column(format!("{LIMITS} SELECT ({call})::text")).await?;
         let read = serde_json::from_str(answer.as_deref().unwrap_or("null"));
-        read.map_err(|error| CoordinatorError(format!("an answer that makes no sense: {error}")))
+        read.map_err(|error| {
+            CoordinatorError::Unavailable(format!("an answer that makes no sense: {error}"))
+        })
     }
 
     /// Runs a script in one transaction; answers the first column of its first row.
@@ -78,7 +80,10 @@ impl Database {
             drop(connection.detach());
         }
         let rows = answer.map_err(|_| {
-            CoordinatorError(format!("PostgreSQL: no answer within {} s", ANSWER_WITHIN.as_secs()))
+            CoordinatorError::Unavailable(format!(
+                "PostgreSQL: no answer within {} s",
+                ANSWER_WITHIN.as_secs()
+            ))
         })?;
         match rows.map_err(failed)?.first() {
             Some(row) => row.try_get(0).map_err(failed),
@@ -92,7 +97,7 @@ impl Database {
 }
 
 fn failed(error: sqlx::Error) -> CoordinatorError {
-    CoordinatorError(match error {
+    CoordinatorError::Unavailable(match error {
         sqlx::Error::PoolTimedOut => {
             let seconds = CONNECT_WITHIN.as_secs();
             format!("PostgreSQL: no connection within {seconds} s; is it up, and reachable?")

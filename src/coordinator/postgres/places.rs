@@ -45,7 +45,7 @@ impl Places {
     /// Room for one more acquisition.
     pub(super) fn room(&self) -> Result<OwnedSemaphorePermit, CoordinatorError> {
         Arc::clone(&self.room).try_acquire_owned().map_err(|_| {
-            CoordinatorError(format!(
+            CoordinatorError::Unavailable(format!(
                 "{MAX_ACQUISITIONS} acquisitions are under way already; try again later"
             ))
         })

@@ -84,8 +84,8 @@ async fn listen_once(
     shared: &Shared,
     options: PgConnectOptions,
 ) -> Result<std::convert::Infallible, CoordinatorError> {
-    let failed = |error: sqlx::Error| CoordinatorError(error.to_string());
-    let silent = |_| CoordinatorError("no answer".to_owned());
+    let failed = |error: sqlx::Error| CoordinatorError::Unavailable(error.to_string());
+    let silent = |_| CoordinatorError::Unavailable("no answer".to_owned());
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .acquire_timeout(CONNECT_WITHIN)

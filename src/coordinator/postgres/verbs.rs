@@ -197,8 +197,9 @@ impl TryFrom<Row> for Lease {
     type Error = CoordinatorError;
 
     fn try_from(row: Row) -> Result<Lease, CoordinatorError> {
-        let token = Token::from_i64(row.token)
-            .ok_or_else(|| CoordinatorError(format!("{} is no fencing token", row.token)))?;
+        let token = Token::from_i64(row.token).ok_or_else(|| {
+            CoordinatorError::Unavailable(format!("{} is no fencing token", row.token))
+        })?;
         Ok(Lease {
             resource: row.resource,
             owner: row.owner,
@@ -211,5 +212,5 @@ impl TryFrom<Row> for Lease {
 }
 
 fn senseless(function: &str) -> CoordinatorError {
-    CoordinatorError(format!("{function} answered what this version does not know"))
+    CoordinatorError::Unavailable(format!("{function} answered what this version does not know"))
 }

@@ -65,6 +65,10 @@ struct World {
     admitted: u32,
 }
 
+fn rank(number: u64) -> Rank {
+    Rank::first(token(number))
+}
+
 fn token(number: u64) -> Token {
     Token::from_i64(number.cast_signed()).expect("small and above zero")
 }
@@ -105,7 +109,7 @@ impl World {
 
     /// Some token near the mark, older or newer.
     fn some_token(&mut self, ahead: Range<u64>) -> Token {
-        let mark = self.disk.mark.map_or(1, |mark| mark.token.get());
+        let mark = self.disk.mark.map_or(1, |mark| mark.rank.token.get());
         token((mark + self.random.u64(ahead)).saturating_sub(2).max(1))
     }
 
@@ -116,17 +120,19 @@ impl World {
     }
 
     fn ask_for(&mut self, token: Token, settle: Duration) -> Step {
-        let terms = Terms { settle, drain: Some(DRAIN) };
-        let step = self.cell.admit(token, &terms, self.now);
+        let terms = Terms { settle, drain: Some(DRAIN), held: true };
+        let step = self.cell.admit(token, &terms, Epoch::FIRST, self.now);
         match step {
             Step::Admit => self.check_admitted(token, settle),
             Step::Load => self.say(Statement::Load),
             Step::Confirm | Step::Grant => {
-                let mark = Mark { token, confirmed: true };
+                let mark = Mark { rank: Rank::first(token), confirmed: true };
                 self.say(Statement::Raise { mark, grant: Some(settle) });
             }
-            Step::Stale(mark) => assert!(mark > token && self.disk.mark.unwrap().token >= mark),
-            Step::Drain { .. } | Step::Closing => {}
+            Step::Stale(mark) => {
+                assert!(mark > token && self.disk.mark.unwrap().rank.token >= mark)
+            }
+            Step::Drain { .. } | Step::Elsewhere | Step::Closing => {}
         }
         step
     }
@@ -140,7 +146,10 @@ impl World {
             assert!(older.token == token || is_over, "{token} while {older:?}");
         }
         let mark = self.disk.mark.expect("a mark before the first write");
-        assert!(mark >= Mark { token, confirmed: true }, "{token} is not durable: {mark:?}");
+        assert!(
+            mark >= Mark { rank: Rank::first(token), confirmed: true },
+            "{token} is not durable: {mark:?}"
+        );
         let (on_disk, run) = self.disk.grants[&token];
         assert!(on_disk >= settle && run == self.run, "a crash would look over too early");
         self.sent.push(Sent { token, settle, state: State::InFlight });
@@ -158,20 +167,22 @@ impl World {
         match statement {
             Statement::Load => {
                 let left = self.disk.grants.iter().filter(|(_, (_, run))| *run < self.run);
-                let left =
-                    left.map(|(token, (settle, _))| LeftGrant { token: *token, settle: *settle });
+                let left = left.map(|(token, (settle, _))| LeftGrant {
+                    rank: Rank::first(*token),
+                    settle: *settle,
+                });
                 Reply::Loaded(self.disk.mark, left.collect())
             }
             Statement::Raise { mark, grant } => {
                 self.disk.mark = self.disk.mark.max(Some(mark));
                 let stands = self.disk.mark.unwrap();
                 if let Some(settle) = grant
-                    && stands.token == mark.token
+                    && stands.rank == mark.rank
                 {
-                    let on_disk = self.disk.grants.entry(mark.token).or_default();
+                    let on_disk = self.disk.grants.entry(mark.rank.token).or_default();
                     *on_disk = (on_disk.0.max(settle), self.run);
                 }
-                Reply::Raised { asked: mark.token, mark: stands, grant }
+                Reply::Raised { asked: mark.rank.token, mark: stands, grant }
             }
             Statement::Delete(tokens) => {
                 self.disk.grants.retain(|token, _| !tokens.contains(token));
@@ -193,12 +204,12 @@ impl World {
         match reply {
             Reply::Loaded(mark, left) => self.cell.loaded(mark, &left, self.dead_since),
             Reply::Raised { asked, mark, grant } => {
-                self.cell.raised(mark, self.now);
-                self.told = self.told.max(Some(mark.token));
+                self.cell.raised(mark, false, self.now);
+                self.told = self.told.max(Some(mark.rank.token));
                 if let Some(settle) = grant
-                    && mark.token == asked
+                    && mark.rank.token == asked
                 {
-                    self.cell.granted(asked, settle);
+                    self.cell.granted(Rank::first(asked), settle);
                 }
                 self.take_over();
             }
@@ -235,7 +246,7 @@ impl World {
     fn raise_by_operator(&mut self) {
         let token = self.some_token(2..4);
         if self.cell.touch(self.now) && self.cell.is_loaded() {
-            let mark = Mark { token, confirmed: false };
+            let mark = Mark { rank: Rank::first(token), confirmed: false };
             self.say(Statement::Raise { mark, grant: None });
         }
     }
@@ -256,11 +267,11 @@ impl World {
         };
         sent.state = State::EndsAt(end);
         let token = sent.token;
-        self.cell.finish(token, outcome);
+        self.cell.finish(Rank::first(token), outcome);
     }
 
     fn take_over(&mut self) {
-        let over = self.cell.take_over(self.now).to_vec();
+        let over = self.cell.take_over(self.now).iter().map(|rank| rank.token).collect::<Vec<_>>();
         if !over.is_empty() {
             self.abandoned.push(Statement::Delete(over));
         }
@@ -273,7 +284,8 @@ impl World {
             && !in_flight
             && let Some(tokens) = self.cell.close(self.now)
         {
-            self.awaited = Some(Ok(Statement::Delete(tokens.to_vec())));
+            self.awaited =
+                Some(Ok(Statement::Delete(tokens.iter().map(|rank| rank.token).collect())));
         }
     }
 
@@ -283,7 +295,7 @@ impl World {
         while self.sent.iter().any(|sent| sent.state == State::InFlight) {
             self.finish();
         }
-        let keep: Vec<Token> = self.cell.unsettled(self.now).collect();
+        let keep: Vec<Token> = self.cell.unsettled(self.now).map(|rank| rank.token).collect();
         let run = self.run;
         self.disk.grants.retain(|token, (_, of)| *of != run || keep.contains(token));
         self.crash();
@@ -312,7 +324,7 @@ impl World {
 
     /// With no more mishaps, a new token gets in after the drain and the settle times.
     fn check_alive(&mut self) {
-        let newest = self.disk.mark.map_or(1, |mark| mark.token.get() + 1);
+        let newest = self.disk.mark.map_or(1, |mark| mark.rank.token.get() + 1);
         for _ in 0..40 {
             if self.ask_for(token(newest), SETTLES[1]) == Step::Admit {
                 return;
@@ -347,57 +359,133 @@ fn whatever_goes_wrong_no_write_meets_an_older_one_or_a_higher_mark() {
 
 fn open(mark: u64, now: Boottime) -> Cell {
     let mut cell = Cell::new(now);
-    cell.loaded(Some(Mark { token: token(mark), confirmed: true }), &[], now);
+    cell.loaded(Some(Mark { rank: rank(mark), confirmed: true }), &[], now);
     cell
 }
 
 #[test]
 fn a_cell_that_is_being_given_up_admits_nothing_and_can_be_reopened() {
     let now = Clock::new().now();
-    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN) };
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
     let mut cell = open(5, now);
-    cell.granted(token(5), terms.settle);
-    assert_eq!(cell.close(now).unwrap().as_slice(), [token(5)]);
+    cell.granted(rank(5), terms.settle);
+    assert_eq!(cell.close(now).unwrap().as_slice(), [rank(5)]);
     assert!(!cell.touch(now));
-    assert_eq!(cell.admit(token(5), &terms, now), Step::Closing);
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Closing);
     assert_eq!(cell.close(now), None);
     cell.reopen();
-    assert_eq!(cell.admit(token(5), &terms, now), Step::Load);
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Load);
 }
 
 #[test]
 fn an_operators_mark_refuses_older_tokens_and_admits_nobody_by_itself() {
     let now = Clock::new().now();
-    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN) };
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
     let mut cell = open(5, now);
-    cell.granted(token(5), terms.settle);
-    cell.raised(Mark { token: token(9), confirmed: false }, now);
-    assert_eq!(cell.admit(token(5), &terms, now), Step::Stale(token(9)));
-    assert_eq!(cell.admit(token(9), &terms, now), Step::Confirm);
+    cell.granted(rank(5), terms.settle);
+    cell.raised(Mark { rank: rank(9), confirmed: false }, false, now);
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Stale(token(9)));
+    assert_eq!(cell.admit(token(9), &terms, Epoch::FIRST, now), Step::Confirm);
 }
 
 #[test]
 fn a_longer_settle_time_is_recorded_before_a_write_relies_on_it() {
     let now = Clock::new().now();
     let mut cell = open(5, now);
-    cell.granted(token(5), SETTLES[0]);
-    let longer = Terms { settle: SETTLES[1], drain: Some(DRAIN) };
-    assert_eq!(cell.admit(token(5), &longer, now), Step::Grant);
+    cell.granted(rank(5), SETTLES[0]);
+    let longer = Terms { settle: SETTLES[1], drain: Some(DRAIN), held: true };
+    assert_eq!(cell.admit(token(5), &longer, Epoch::FIRST, now), Step::Grant);
 }
 
 #[test]
 fn who_may_not_cut_leaves_older_writes_alone_for_ever() {
     let now = Clock::new().now();
-    let observer = Terms { settle: SETTLES[0], drain: None };
+    let observer = Terms { settle: SETTLES[0], drain: None, held: true };
     let mut cell = open(5, now);
-    cell.granted(token(5), observer.settle);
-    assert_eq!(cell.admit(token(5), &observer, now), Step::Admit);
-    cell.raised(Mark { token: token(6), confirmed: true }, now);
-    cell.granted(token(6), observer.settle);
+    cell.granted(rank(5), observer.settle);
+    assert_eq!(cell.admit(token(5), &observer, Epoch::FIRST, now), Step::Admit);
+    cell.raised(Mark { rank: rank(6), confirmed: true }, false, now);
+    cell.granted(rank(6), observer.settle);
 
     let much_later = now + Duration::from_secs(3600);
-    let step = cell.admit(token(6), &observer, much_later);
+    let step = cell.admit(token(6), &observer, Epoch::FIRST, much_later);
 
     assert_eq!(step, Step::Drain { again_at: None, cut: false });
-    assert!(!cell.is_cut(token(5)));
+    assert!(!cell.is_cut(rank(5)));
+}
+
+#[test]
+fn a_write_waits_until_the_store_says_that_nobody_else_has_older_grants() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
+    let mut cell = open(5, now);
+    cell.raised(Mark { rank: rank(6), confirmed: true }, true, now);
+    cell.granted(rank(6), terms.settle);
+    assert_eq!(cell.admit(token(6), &terms, Epoch::FIRST, now), Step::Elsewhere);
+
+    cell.nobody_elsewhere(rank(5));
+    assert!(cell.minds_elsewhere(rank(6)), "that was asked about another mark");
+    assert_eq!(cell.admit(token(6), &terms, Epoch::FIRST, now), Step::Elsewhere);
+
+    cell.nobody_elsewhere(rank(6));
+    assert_eq!(cell.admit(token(6), &terms, Epoch::FIRST, now), Step::Admit);
+}
+
+#[test]
+fn what_is_under_way_is_cut_in_time_to_make_way_for_another_instance() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
+    let mut cell = open(5, now);
+    cell.granted(rank(5), terms.settle);
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Admit);
+    assert_eq!(cell.make_way(terms.drain, now), None, "nothing is below the mark yet");
+    cell.raised(Mark { rank: rank(6), confirmed: true }, true, now);
+
+    let waits = Step::Drain { again_at: Some(now + DRAIN), cut: false };
+    assert_eq!(cell.make_way(terms.drain, now), Some(waits));
+    let cuts = Step::Drain { again_at: None, cut: true };
+    assert_eq!(cell.make_way(terms.drain, now + DRAIN), Some(cuts));
+    assert!(cell.is_cut(rank(5)));
+    let settles_at = now + DRAIN + terms.settle;
+    cell.finish(rank(5), Outcome::InDoubt(settles_at));
+    let in_doubt = Step::Drain { again_at: Some(settles_at), cut: false };
+    assert_eq!(cell.make_way(terms.drain, now + DRAIN), Some(in_doubt));
+    assert_eq!(cell.make_way(terms.drain, settles_at), None);
+    assert_eq!(cell.take_over(settles_at).as_slice(), [rank(5)]);
+}
+
+#[test]
+fn tokens_of_an_earlier_epoch_go_on_until_one_of_the_next_is_there() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
+    let next = Epoch::FIRST.next();
+    let mut cell = open(5, now);
+    cell.granted(rank(5), terms.settle);
+    assert_eq!(cell.admit(token(3), &terms, Epoch::FIRST, now), Step::Stale(token(5)));
+    assert_eq!(cell.admit(token(3), &terms, next, now), Step::Confirm, "numbers start over");
+    assert_eq!(cell.admit(token(5), &terms, next, now), Step::Admit);
+    let elsewhere = Terms { held: false, ..terms };
+    assert_eq!(cell.admit(token(3), &elsewhere, next, now), Step::Stale(token(5)));
+
+    let third = Rank { epoch: next, token: token(3) };
+    cell.raised(Mark { rank: third, confirmed: true }, false, now);
+    cell.granted(third, terms.settle);
+    let drains = Step::Drain { again_at: Some(now + DRAIN), cut: false };
+    assert_eq!(cell.admit(token(3), &terms, next, now), drains, "the older one is under way");
+    cell.finish(rank(5), Outcome::Over);
+    assert_eq!(cell.take_over(now).as_slice(), [rank(5)]);
+    assert_eq!(cell.admit(token(3), &terms, next, now), Step::Admit);
+    assert_eq!(cell.admit(token(5), &terms, next, now), Step::Confirm, "no grant, no mark");
+}
+
+#[test]
+fn a_cell_that_ended_with_its_instance_cuts_all_and_admits_nothing() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
+    let mut cell = open(5, now);
+    cell.granted(rank(5), terms.settle);
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Admit);
+    cell.end();
+    assert!(cell.is_cut(rank(5)));
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Closing);
 }

@@ -5,26 +5,32 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::clock::WallTime;
-use crate::fence::{LeftGrant, Resource, Token};
+use crate::fence::{Epoch, LeftGrant, Rank, Resource, Token};
 use crate::store::FenceRow;
 
-pub(super) type FenceColumns = (String, i64, bool, Option<String>, i64);
+pub(super) type FenceColumns = (String, i64, i64, bool, Option<String>, i64);
 
 pub(super) fn fence_row(
-    (name, number, confirmed, owner, at): FenceColumns,
+    (name, epoch, number, confirmed, owner, at): FenceColumns,
 ) -> Result<FenceRow, sqlx::Error> {
+    let Rank { epoch, token } = rank(epoch, number)?;
     Ok(FenceRow {
         resource: resource(&name)?,
-        highest_token: token(number)?,
+        highest_token: token,
+        epoch,
         confirmed,
         owner,
         updated_at: WallTime::from_millis(at),
     })
 }
 
-pub(super) fn left_grant(number: i64, settle_ms: i64) -> Result<LeftGrant, sqlx::Error> {
+pub(super) fn left_grant(
+    epoch: i64,
+    number: i64,
+    settle_ms: i64,
+) -> Result<LeftGrant, sqlx::Error> {
     let settle = Duration::from_millis(u64::try_from(settle_ms).unwrap_or(0));
-    Ok(LeftGrant { token: token(number)?, settle })
+    Ok(LeftGrant { rank: rank(epoch, number)?, settle })
 }
 
 pub(super) fn resource(name: &str) -> Result<Resource, sqlx::Error> {
@@ -35,13 +41,19 @@ pub(super) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-pub(super) fn token(number: i64) -> Result<Token, sqlx::Error> {
-    Token::from_i64(number)
-        .ok_or_else(|| sqlx::Error::Decode(format!("{number} is no fencing token").into()))
+pub(super) fn rank(epoch: i64, number: i64) -> Result<Rank, sqlx::Error> {
+    let is_no = |number, what| sqlx::Error::Decode(format!("{number} is no {what}").into());
+    Ok(Rank {
+        epoch: Epoch::from_i64(epoch).ok_or_else(|| is_no(epoch, "epoch"))?,
+        token: Token::from_i64(number).ok_or_else(|| is_no(number, "fencing token"))?,
+    })
 }
 
-pub(super) fn pairs(grants: &[(Resource, Token)]) -> String {
-    let pairs: Vec<Value> =
-        grants.iter().map(|(resource, token)| json!([resource, token.as_i64()])).collect();
-    Value::Array(pairs).to_string()
+/// Names of grants: resource, epoch, token.
+pub(super) fn names(grants: &[(Resource, Rank)]) -> String {
+    let names: Vec<Value> = grants
+        .iter()
+        .map(|(resource, Rank { epoch, token })| json!([resource, epoch, token.as_i64()]))
+        .collect();
+    Value::Array(names).to_string()
 }

@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use tokio_util::task::TaskTracker;
 
-use super::columns::{FenceColumns, fence_row, left_grant, millis, pairs, resource, token};
+use super::columns::{FenceColumns, fence_row, left_grant, millis, names, rank, resource};
 use super::{BATCH_CALLS, Database};
 use crate::batch::Batcher;
 use crate::clock::{Clock, WallTime};
-use crate::fence::{LeftGrant, Mark, Owner, Resource, Token};
+use crate::fence::{LeftGrant, Mark, Owner, Rank, Resource};
 use crate::metrics::Operation;
-use crate::store::{FenceRow, FenceState, FenceStore, Raise, StoreError};
+use crate::store::{FenceRow, FenceState, FenceStore, Raise, Raised, StoreError};
 
 /// The [`FenceStore`] of one SQLite file.
 #[derive(Debug)]
 pub struct SqliteFences {
-    database: Database,
+    pub(super) database: Database,
     loads: Batcher<Resource, FenceState, StoreError>,
-    raises: Batcher<Raise, Mark, StoreError>,
+    raises: Batcher<Raise, Raised, StoreError>,
 }
 
 impl SqliteFences {
@@ -59,19 +59,24 @@ impl FenceStore for SqliteFences {
         self.loads.call(resource).await
     }
 
-    async fn raise(&self, raise: Raise) -> Result<Mark, StoreError> {
+    async fn raise(&self, raise: Raise) -> Result<Raised, StoreError> {
         self.raises.call(raise).await
     }
 
-    async fn give_back(&self, grants: Vec<(Resource, Token)>) -> Result<(), StoreError> {
+    /// Nobody shares the file.
+    async fn is_granted_elsewhere(&self, _: Resource, _: Rank) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn give_back(&self, grants: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
                     sqlx::query(
-                        "DELETE FROM grants WHERE (resource, token) IN
-                         (SELECT value ->> 0, value ->> 1 FROM json_each(?1))",
+                        "DELETE FROM grants WHERE (resource, epoch, token) IN
+                         (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))",
                     )
-                    .bind(pairs(&grants))
+                    .bind(names(&grants))
                     .execute(connection)
                     .await?;
                     Ok(())
@@ -80,17 +85,17 @@ impl FenceStore for SqliteFences {
             .await
     }
 
-    async fn give_back_all_but(&self, keep: Vec<(Resource, Token)>) -> Result<(), StoreError> {
+    async fn give_back_all_but(&self, keep: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
         let instance = self.database.instance();
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
                     sqlx::query(
-                        "DELETE FROM grants WHERE instance = ?1 AND (resource, token) NOT IN
-                         (SELECT value ->> 0, value ->> 1 FROM json_each(?2))",
+                        "DELETE FROM grants WHERE instance = ?1 AND (resource, epoch, token) NOT IN
+                         (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?2))",
                     )
                     .bind(instance)
-                    .bind(pairs(&keep))
+                    .bind(names(&keep))
                     .execute(connection)
                     .await?;
                     Ok(())
@@ -104,8 +109,8 @@ impl FenceStore for SqliteFences {
         self.database
             .call(Operation::List, move |connection| {
                 Box::pin(async move {
-                    let rows: Vec<(String, i64, i64)> = sqlx::query_as(
-                        "SELECT resource, token, settle_ms FROM grants
+                    let rows: Vec<(String, i64, i64, i64)> = sqlx::query_as(
+                        "SELECT resource, epoch, token, settle_ms FROM grants
                          WHERE instance < ?1 LIMIT ?2",
                     )
                     .bind(instance)
@@ -113,8 +118,8 @@ impl FenceStore for SqliteFences {
                     .fetch_all(connection)
                     .await?;
                     rows.into_iter()
-                        .map(|(name, token, settle_ms)| {
-                            Ok((resource(&name)?, left_grant(token, settle_ms)?))
+                        .map(|(name, epoch, token, settle_ms)| {
+                            Ok((resource(&name)?, left_grant(epoch, token, settle_ms)?))
                         })
                         .collect()
                 })
@@ -144,8 +149,8 @@ impl FenceStore for SqliteFences {
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
                     sqlx::query(
-                        "DELETE FROM grants WHERE (resource, token) IN
-                         (SELECT resource, token FROM grants
+                        "DELETE FROM grants WHERE (resource, epoch, token) IN
+                         (SELECT resource, epoch, token FROM grants
                           WHERE instance < ?1 AND settle_ms <= ?2 LIMIT 10000)",
                     )
                     .bind(instance)
@@ -168,7 +173,7 @@ impl FenceStore for SqliteFences {
             .call(Operation::List, move |connection| {
                 Box::pin(async move {
                     let rows: Vec<FenceColumns> = sqlx::query_as(
-                        "SELECT resource, token, confirmed, owner, updated_at FROM fences
+                        "SELECT resource, epoch, token, confirmed, owner, updated_at FROM fences
                          WHERE resource > ?1 ORDER BY resource LIMIT ?2",
                     )
                     .bind(after.as_ref().map_or("", Resource::as_str))
@@ -186,7 +191,7 @@ impl FenceStore for SqliteFences {
             .call(Operation::List, move |connection| {
                 Box::pin(async move {
                     let row: Option<FenceColumns> = sqlx::query_as(
-                        "SELECT resource, token, confirmed, owner, updated_at FROM fences
+                        "SELECT resource, epoch, token, confirmed, owner, updated_at FROM fences
                          WHERE resource = ?1",
                     )
                     .bind(resource.as_str())
@@ -206,8 +211,8 @@ async fn load_all(
 ) -> Result<Vec<FenceState>, sqlx::Error> {
     let names = json!(resources).to_string();
     let marks = marks(connection, &names).await?;
-    let rows: Vec<(String, i64, i64)> = sqlx::query_as(
-        "SELECT resource, token, settle_ms FROM grants
+    let rows: Vec<(String, i64, i64, i64)> = sqlx::query_as(
+        "SELECT resource, epoch, token, settle_ms FROM grants
          WHERE resource IN (SELECT value FROM json_each(?1)) AND instance < ?2",
     )
     .bind(&names)
@@ -215,8 +220,8 @@ async fn load_all(
     .fetch_all(connection)
     .await?;
     let mut left: HashMap<String, Vec<LeftGrant>> = HashMap::new();
-    for (resource, number, settle_ms) in rows {
-        left.entry(resource).or_default().push(left_grant(number, settle_ms)?);
+    for (resource, epoch, number, settle_ms) in rows {
+        left.entry(resource).or_default().push(left_grant(epoch, number, settle_ms)?);
     }
     Ok(resources
         .iter()
@@ -234,12 +239,12 @@ async fn raise_all(
     instance: i64,
     now: WallTime,
     raises: Vec<Raise>,
-) -> Result<Vec<Mark>, sqlx::Error> {
+) -> Result<Vec<Raised>, sqlx::Error> {
     let names = json!(raises.iter().map(|raise| &raise.resource).collect::<Vec<_>>());
     let mut marks = marks(connection, &names.to_string()).await?;
     let mut owners: HashMap<&str, Option<&Owner>> = HashMap::new();
     for raise in &raises {
-        let asked = Mark { token: raise.token, confirmed: raise.confirmed };
+        let asked = Mark { rank: raise.rank, confirmed: raise.confirmed };
         if marks.get(raise.resource.as_str()).is_none_or(|mark| asked > *mark) {
             marks.insert(raise.resource.to_string(), asked);
             owners.insert(raise.resource.as_str(), raise.owner.as_ref());
@@ -248,26 +253,29 @@ async fn raise_all(
     let fences: Vec<Value> = owners
         .iter()
         .map(|(name, owner)| {
-            let mark = marks[*name];
-            json!([name, mark.token.as_i64(), mark.confirmed, owner])
+            let Mark { rank: Rank { epoch, token }, confirmed } = marks[*name];
+            json!([name, epoch, token.as_i64(), confirmed, owner])
         })
         .collect();
-    let mut grants: HashMap<&str, (Token, Duration)> = HashMap::new();
+    let mut grants: HashMap<&str, (Rank, Duration)> = HashMap::new();
     for raise in &raises {
         if let Some(settle) = raise.grant
-            && marks[raise.resource.as_str()].token == raise.token
+            && marks[raise.resource.as_str()].rank == raise.rank
         {
-            let longest = grants.entry(raise.resource.as_str()).or_insert((raise.token, settle));
+            let longest = grants.entry(raise.resource.as_str()).or_insert((raise.rank, settle));
             longest.1 = longest.1.max(settle);
         }
     }
     let grants: Vec<Value> = grants
         .iter()
-        .map(|(name, (token, settle))| json!([name, token.as_i64(), millis(*settle)]))
+        .map(|(name, (Rank { epoch, token }, settle))| {
+            json!([name, epoch, token.as_i64(), millis(*settle)])
+        })
         .collect();
     write_fences(connection, now, fences).await?;
     write_grants(connection, instance, grants).await?;
-    Ok(raises.iter().map(|raise| marks[raise.resource.as_str()]).collect())
+    let raised = |raise: &Raise| Raised { mark: marks[raise.resource.as_str()], elsewhere: false };
+    Ok(raises.iter().map(raised).collect())
 }
 
 async fn write_fences(
@@ -281,12 +289,14 @@ async fn write_fences(
     // The comparison is made once more where it counts: whatever the code above does, a row of this
     // table does not go back.
     sqlx::query(
-        "INSERT INTO fences (resource, token, confirmed, owner, updated_at)
-         SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, ?2 FROM json_each(?1) WHERE true
+        "INSERT INTO fences (resource, epoch, token, confirmed, owner, updated_at)
+         SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, ?2
+         FROM json_each(?1) WHERE true
          ON CONFLICT (resource) DO UPDATE SET
-             token = excluded.token, confirmed = excluded.confirmed,
+             epoch = excluded.epoch, token = excluded.token, confirmed = excluded.confirmed,
              owner = excluded.owner, updated_at = excluded.updated_at
-         WHERE (excluded.token, excluded.confirmed) > (fences.token, fences.confirmed)",
+         WHERE (excluded.epoch, excluded.token, excluded.confirmed)
+             > (fences.epoch, fences.token, fences.confirmed)",
     )
     .bind(Value::Array(fences).to_string())
     .bind(now.as_millis())
@@ -304,9 +314,9 @@ async fn write_grants(
         return Ok(());
     }
     sqlx::query(
-        "INSERT INTO grants (resource, token, instance, settle_ms)
-         SELECT value ->> 0, value ->> 1, ?2, value ->> 2 FROM json_each(?1) WHERE true
-         ON CONFLICT (resource, token) DO UPDATE SET
+        "INSERT INTO grants (resource, epoch, token, instance, settle_ms)
+         SELECT value ->> 0, value ->> 1, value ->> 2, ?2, value ->> 3 FROM json_each(?1) WHERE true
+         ON CONFLICT (resource, epoch, token) DO UPDATE SET
              instance = excluded.instance, settle_ms = max(grants.settle_ms, excluded.settle_ms)",
     )
     .bind(Value::Array(grants).to_string())
@@ -320,16 +330,16 @@ async fn marks(
     connection: &mut SqliteConnection,
     names: &str,
 ) -> Result<HashMap<String, Mark>, sqlx::Error> {
-    let rows: Vec<(String, i64, bool)> = sqlx::query_as(
-        "SELECT resource, token, confirmed FROM fences
+    let rows: Vec<(String, i64, i64, bool)> = sqlx::query_as(
+        "SELECT resource, epoch, token, confirmed FROM fences
          WHERE resource IN (SELECT value FROM json_each(?1))",
     )
     .bind(names)
     .fetch_all(connection)
     .await?;
     rows.into_iter()
-        .map(|(resource, number, confirmed)| {
-            Ok((resource, Mark { token: token(number)?, confirmed }))
+        .map(|(resource, epoch, number, confirmed)| {
+            Ok((resource, Mark { rank: rank(epoch, number)?, confirmed }))
         })
         .collect()
 }

@@ -19,13 +19,13 @@ async fn another_programs_lease_is_shown_by_its_key_with_the_times_of_etcd() {
     let run = Run::on(&server, Layout::Mutex);
     let (mut client, _, key) = lock(&server, "a%2Fb", 60).await;
     let kv = client.get(key.clone(), None).await.unwrap().take_kvs().remove(0);
-    let asked = run.etcd.holder(resource("a/b")).await.unwrap().expect("it is held");
+    let asked = run.etcd.holder(resource("a/b")).await.unwrap().lease.expect("it is held");
     assert_eq!((asked.token.as_i64(), asked.owner.as_str()), (kv.create_revision(), key.as_str()));
     let shown = run.etcd.show(resource("a/b")).await.unwrap().expect("it is held");
     assert_eq!(shown.ttl, Duration::from_secs(60));
     assert!(shown.expires_at > Clock::new().wall() + Duration::from_secs(50));
     assert_eq!(run.etcd.list(None, 10).await.unwrap().len(), 1);
-    assert_eq!(run.etcd.holder(resource("a")).await.unwrap(), None, "a is not a/b");
+    assert_eq!(run.etcd.holder(resource("a")).await.unwrap().lease, None, "a is not a/b");
 }
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn another_programs_lease_is_not_ours_to_renew_or_release() {
     let server = Server::single();
     let run = Run::on(&server, Layout::Mutex);
     lock(&server, "r", 60).await;
-    let Lease { owner, token, .. } = run.etcd.holder(resource("r")).await.unwrap().unwrap();
+    let Lease { owner, token, .. } = run.etcd.holder(resource("r")).await.unwrap().lease.unwrap();
     assert_eq!(run.etcd.renew(resource("r"), owner.clone(), token, None).await.unwrap(), None);
     let released = run.etcd.release(resource("r"), owner, token).await.unwrap();
     assert_eq!(released, Released::OwnerMismatch);
@@ -58,9 +58,9 @@ async fn a_waiter_and_another_programs_waiter_go_by_order_of_arrival() {
     let (acquired, third) = soon(async { tokio::join!(wait, others) }).await;
     let lease = granted(acquired);
     assert_eq!(lease.ttl, LONG, "the time that it waited is none of its TTL");
-    assert_eq!(run.etcd.holder(resource("r")).await.unwrap().as_ref(), Some(&lease));
+    assert_eq!(run.etcd.holder(resource("r")).await.unwrap().lease.as_ref(), Some(&lease));
     run.etcd.release(resource("r"), owner("b"), lease.token).await.unwrap();
-    let next = run.etcd.holder(resource("r")).await.unwrap().unwrap();
+    let next = run.etcd.holder(resource("r")).await.unwrap().lease.unwrap();
     assert_eq!(next.owner.as_str(), third);
 }
 
@@ -72,7 +72,7 @@ async fn an_owner_that_acquires_again_waits_behind_another_program() {
     let (mut client, id, key) = lock(&server, "r", 60).await;
     let again = run.etcd.acquire(resource("r"), owner("a"), LONG, LONG);
     let other = async {
-        let holder = async || run.etcd.holder(resource("r")).await.unwrap().unwrap();
+        let holder = async || run.etcd.holder(resource("r")).await.unwrap().lease.unwrap();
         until(async || holder().await.owner.as_str() == key).await;
         client.lease_revoke(id).await.unwrap();
     };
@@ -105,7 +105,7 @@ async fn a_waiter_whose_key_expired_has_acquired_nothing() {
     let (acquired, lost) = soon(async { tokio::join!(wait, others) }).await;
     let lease = granted(acquired);
     assert!(lease.token.as_i64() > lost, "a new key with a new token");
-    assert_eq!(run.etcd.holder(resource("r")).await.unwrap(), Some(lease));
+    assert_eq!(run.etcd.holder(resource("r")).await.unwrap().lease, Some(lease));
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn a_late_keepalive_revives_nothing() {
     client.lease_revoke(kv.lease()).await.unwrap();
     let renewed = run.etcd.renew(resource("r"), owner("a"), lease.token, None).await.unwrap();
     assert_eq!(renewed, None);
-    assert_eq!(run.etcd.holder(resource("r")).await.unwrap().unwrap().owner.as_str(), key);
+    assert_eq!(run.etcd.holder(resource("r")).await.unwrap().lease.unwrap().owner.as_str(), key);
 }
 
 #[tokio::test]
@@ -141,13 +141,13 @@ async fn many_holders_are_asked_for_in_few_requests() {
     let server = Server::single();
     let run = Run::on(&server, Layout::Mutex);
     lock(&server, "r7", 60).await;
-    run.etcd.holder(resource("connected")).await.unwrap();
+    run.etcd.holder(resource("connected")).await.unwrap().lease;
     let asked = (0..250).map(|number| run.etcd.holder(resource(&format!("r{number}"))));
     let before = txns(&server);
     let holders = futures_util::future::try_join_all(asked).await.unwrap();
     let requests = txns(&server) - before;
     assert!(requests <= 4, "{requests} requests");
-    let held: Vec<_> = (0..250).filter(|number| holders[*number].is_some()).collect();
+    let held: Vec<_> = (0..250).filter(|number| holders[*number].lease.is_some()).collect();
     assert_eq!(held, [7]);
 }
 

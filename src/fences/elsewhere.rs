@@ -1,0 +1,163 @@
+//! Other instances of the gateway: making way for their newer tokens, waiting until they have made way for
+//! ours, and starting over when this instance's own lease is over.
+//!
+//! Invariant: a grant is given back only when no write under it is under way any more; nothing is admitted
+//! on the strength of what a notification says, only of what the store answers.
+
+use std::pin::pin;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{Fences, Shared, Slot};
+use crate::clock::Boottime;
+use crate::fence::{Rank, Resource, Step};
+use crate::store::{InstanceLease, Member, Remembered, Revocation};
+
+/// Notifications can get lost: then this is how late it is noticed that others have made way.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+impl Member for Fences {
+    fn revoked(&self, revocations: Vec<Revocation>) {
+        for revocation in revocations {
+            let name = (revocation.resource.clone(), revocation.grant);
+            if self.shared.making_way.insert(name.clone(), ()).is_some() {
+                continue;
+            }
+            let slot = self.slots.get(&revocation.resource).map(|slot| Arc::clone(&slot));
+            let shared = Arc::clone(&self.shared);
+            self.shared.tasks.spawn(async move {
+                make_way(&shared, slot, revocation).await;
+                shared.making_way.remove(&name);
+            });
+        }
+    }
+
+    fn given_back(&self, resource: Option<&Resource>) {
+        match resource {
+            Some(resource) => {
+                if let Some(slot) = self.slots.get(resource) {
+                    slot.given_back.notify_waiters();
+                }
+            }
+            None => self.slots.iter().for_each(|slot| slot.given_back.notify_waiters()),
+        }
+    }
+
+    fn remembered(&self) -> Vec<Remembered> {
+        let remembered = self.slots.iter().filter_map(|slot| {
+            let cell = slot.cell();
+            let (mark, grants) = (cell.mark()?, cell.grants().collect());
+            Some(Remembered { resource: slot.resource.clone(), mark, grants })
+        });
+        remembered.collect()
+    }
+
+    fn start_over(&self, lease: Arc<InstanceLease>) -> Vec<(Resource, Rank)> {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+        let now = self.shared.clock.now();
+        let mut unsettled = Vec::new();
+        self.slots.retain(|resource, slot| {
+            let mut cell = slot.cell();
+            unsettled.extend(cell.unsettled(now).map(|rank| (resource.clone(), rank)));
+            // Whoever has this slot in hand finds it closed, and gets the next one.
+            cell.end();
+            drop(cell);
+            slot.changed.notify_waiters();
+            false
+        });
+        self.shared.cut();
+        unsettled
+    }
+}
+
+/// Lets the writes of a revoked grant end, cutting them when their time is up, then gives it back.
+async fn make_way(shared: &Shared, slot: Option<Arc<Slot>>, revocation: Revocation) {
+    let Revocation { resource, grant, mark, drain } = revocation;
+    // Without a cell nothing is under way: a slot is given up only when its grants are.
+    if let Some(slot) = slot {
+        let is_news = {
+            let mut cell = slot.cell();
+            let is_news = Some(mark) > cell.mark();
+            if is_news {
+                // Whether others have grants below it is asked when this instance wants one itself.
+                cell.raised(mark, true, shared.clock.now());
+            }
+            is_news
+        };
+        if is_news {
+            slot.changed.notify_waiters();
+            tracing::info!(%resource, mark = %mark.rank.token, revoked = %grant.token, "grant revoked");
+        }
+        while let Some(again_at) = still_under_way(shared, &slot, drain) {
+            let mut changed = pin!(slot.changed.notified());
+            changed.as_mut().enable();
+            if still_under_way(shared, &slot, drain).is_none() {
+                break;
+            }
+            // At the end of a shutdown all grants are given back together but those in doubt.
+            if shared.is_closed() {
+                return;
+            }
+            tokio::select! {
+                () = changed => {}
+                () = until(shared, again_at) => {}
+            }
+        }
+    }
+    // What is not confirmed is said again with the next renewal of this instance's lease.
+    let _ = shared.store.give_back(vec![(resource, grant)]).await;
+}
+
+/// `None`: all is over. Else when to look again, at the latest.
+fn still_under_way(
+    shared: &Shared,
+    slot: &Slot,
+    drain: Option<Duration>,
+) -> Option<Option<Boottime>> {
+    let now = shared.clock.now();
+    let mut cell = slot.cell();
+    match cell.make_way(drain, now) {
+        Some(Step::Drain { again_at, cut }) => {
+            if cut {
+                shared.cut();
+            }
+            Some(again_at)
+        }
+        _ => {
+            slot.give_back(cell.take_over(now));
+            None
+        }
+    }
+}
+
+async fn until(shared: &Shared, moment: Option<Boottime>) {
+    match moment {
+        Some(moment) => shared.clock.sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Asks the store until no other instance has a grant below `rank`, or it does not matter any more.
+pub(super) fn await_others(slot: &Arc<Slot>, rank: Rank) {
+    let slot = Arc::clone(slot);
+    let tasks = slot.shared.tasks.clone();
+    tasks.spawn(async move {
+        loop {
+            let mut given_back = pin!(slot.given_back.notified());
+            given_back.as_mut().enable();
+            let is_live = slot.lease.is_live(slot.shared.clock.now());
+            if !is_live || !slot.cell().minds_elsewhere(rank) || slot.shared.is_closed() {
+                return;
+            }
+            let asked = slot.shared.store.is_granted_elsewhere(slot.resource.clone(), rank);
+            if let Ok(false) = asked.await {
+                slot.cell().nobody_elsewhere(rank);
+                slot.changed.notify_waiters();
+                return;
+            }
+            let _ = timeout(LOOK_EVERY, given_back).await;
+        }
+    });
+}
