@@ -12,6 +12,7 @@
 
 mod build;
 mod check;
+mod coordinator;
 mod environment;
 mod file;
 mod flags;
@@ -30,8 +31,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::coordinator::PostgresSettings;
 use crate::fence::Resource;
+pub use coordinator::Coordinator;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
 pub use mistakes::Mistakes;
@@ -76,15 +77,6 @@ pub struct Listen {
 pub enum Store {
     /// `sqlite:PATH`; default `sqlite:fencegate.db`.
     Sqlite(PathBuf),
-}
-
-/// `[coordinator]`
-#[derive(Clone, Debug)]
-pub enum Coordinator {
-    /// `embedded`, the default: in the store's SQLite file.
-    Embedded,
-    /// `postgres://USER@HOST:PORT/DATABASE`.
-    Postgres(PostgresSettings),
 }
 
 /// `[[upstream]]`

@@ -22,13 +22,15 @@ use tokio_util::task::TaskTracker;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{self, Config, Store};
+use crate::coordinator::etcd::{Etcd, Guarded};
 use crate::coordinator::{
-    Coordinator, CoordinatorError, Embedded, LeaseMetrics, Postgres, PostgresStartError,
+    Coordinator, CoordinatorError, Embedded, Guard, GuardMetrics, LeaseMetrics, Postgres,
+    PostgresStartError,
 };
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
-use crate::store::{Database, InstanceLease, OpenError, SqliteFences};
+use crate::store::{Database, HistoryStore, InstanceLease, OpenError, SqliteFences};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -47,6 +49,12 @@ pub enum ServeError {
     /// The database of the leases cannot be used.
     #[error(transparent)]
     PostgresCoordinator(#[from] PostgresStartError),
+    /// The marks are etcd's revisions, and tokens of another coordinator would be below them.
+    #[error(
+        "the store has marks of etcd, and coordinator.url is not etcd's: its tokens would all be \
+         stale; set coordinator.url to that etcd, or take a new store"
+    )]
+    NotEtcd,
     /// An address cannot be listened on.
     #[error("listen.{name} = \"{address}\" cannot be used: {hint}")]
     Bind {
@@ -108,10 +116,18 @@ impl Running {
             Database::open(path, clock, &store_tasks, StoreMetrics::register(&registry)?).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
-        let coordinator =
-            coordinator(&config, &database, clock, &store_tasks, lease_metrics.clone()).await?;
+        let store = Arc::new(SqliteFences::new(&database, clock, &store_tasks));
+        let foundation = Foundation {
+            database: &database,
+            store: &store,
+            clock,
+            tasks: &store_tasks,
+            leases: lease_metrics.clone(),
+            guard: GuardMetrics::register(&registry)?,
+        };
+        let (coordinator, guard) = foundation.coordinator(&config.coordinator).await?;
         let parts = FencesParts {
-            store: Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
+            store,
             lease: Arc::new(InstanceLease::unlimited()),
             coordinator: Arc::clone(&coordinator),
             clock,
@@ -140,21 +156,15 @@ impl Running {
             }),
             census: Arc::new(Census::register(&registry)?),
             registry,
+            guard,
             ready: Arc::new(AtomicBool::new(true)),
         };
         let ready = Arc::clone(&admin.ready);
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
-        for (listener, router, closing) in [
-            (listeners.leases, leases, leases_closing.clone()),
-            (listeners.admin, admin::router(admin), admin_closing.clone()),
-        ] {
-            let tasks = api_tasks.clone();
-            api_tasks.spawn(async move {
-                http_server::serve(listener, router, closing, &tasks).await;
-            });
-        }
+        serve_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
+        serve_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
         Ok(Running {
             config,
             fences,
@@ -200,21 +210,60 @@ impl Running {
     }
 }
 
-async fn coordinator(
-    config: &Config,
-    database: &Database,
-    clock: Clock,
+fn serve_api(
+    listener: TcpListener,
+    router: axum::Router,
+    closing: CancellationToken,
     tasks: &TaskTracker,
-    metrics: LeaseMetrics,
-) -> Result<Arc<dyn Coordinator>, ServeError> {
-    Ok(match &config.coordinator {
-        config::Coordinator::Embedded => {
-            Arc::new(Embedded::start(database, clock, tasks, metrics).await?)
+) {
+    let of_connections = tasks.clone();
+    tasks.spawn(async move {
+        http_server::serve(listener, router, closing, &of_connections).await;
+    });
+}
+
+/// What coordinators are made of.
+struct Foundation<'a> {
+    database: &'a Database,
+    store: &'a Arc<SqliteFences>,
+    clock: Clock,
+    tasks: &'a TaskTracker,
+    leases: LeaseMetrics,
+    guard: GuardMetrics,
+}
+
+impl Foundation<'_> {
+    /// The coordinator, and what guards its history where it has one.
+    async fn coordinator(
+        self,
+        which: &config::Coordinator,
+    ) -> Result<(Arc<dyn Coordinator>, Option<Arc<Guard>>), ServeError> {
+        let Foundation { database, store, clock, tasks, leases, guard } = self;
+        if !matches!(which, config::Coordinator::Etcd(_))
+            && store.history().await.map_err(CoordinatorError::from)?.is_some()
+        {
+            return Err(ServeError::NotEtcd);
         }
-        config::Coordinator::Postgres(settings) => {
-            Arc::new(Postgres::start(settings, clock, tasks, metrics).await?)
+        match which {
+            config::Coordinator::Embedded => {
+                Ok((Arc::new(Embedded::start(database, clock, tasks, leases).await?), None))
+            }
+            config::Coordinator::Postgres(settings) => {
+                Ok((Arc::new(Postgres::start(settings, clock, tasks, leases).await?), None))
+            }
+            config::Coordinator::Etcd(settings) => {
+                let guarded = Guarded {
+                    history: Arc::clone(store) as _,
+                    fences: Arc::clone(store) as _,
+                    metrics: guard,
+                };
+                let etcd = Etcd::start(settings, Some(guarded), clock, tasks, leases);
+                etcd.check().await?;
+                let guard = etcd.guard();
+                Ok((Arc::new(etcd), guard))
+            }
         }
-    })
+    }
 }
 
 impl Listeners {

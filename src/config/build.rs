@@ -10,11 +10,9 @@ use super::mistakes::{Mistakes, Origin, shown};
 use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::{
-    Config, Coordinator, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens,
-    Upstream,
+    Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens, Upstream,
 };
-use super::{check, pattern, values};
-use crate::coordinator::{PostgresAccess, PostgresSettings};
+use super::{check, coordinator, pattern, values};
 
 const KIB: u64 = 1024;
 /// Each costs a look into the store at each scrape, and two series.
@@ -28,7 +26,8 @@ const SOLE: &str = "default";
 pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Config> {
     let listen = listen(Reader::single(Section::Listen, settings, mistakes));
     let store = store(Reader::single(Section::Store, settings, mistakes));
-    let coordinator = coordinator(Reader::single(Section::Coordinator, settings, mistakes));
+    let coordinator =
+        coordinator::coordinator(Reader::single(Section::Coordinator, settings, mistakes));
     let upstreams = each(Section::Upstream, settings, mistakes, upstream);
     let names = names(settings, Section::Upstream);
     let routes = each(Section::Route, settings, mistakes, |reader| route(reader, &names));
@@ -90,33 +89,6 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
 /// `store.url_file` was replaced by what is in it before.
 fn store(mut from: Reader<'_>) -> Option<Store> {
     from.read("url", values::store)
-}
-
-fn coordinator(mut from: Reader<'_>) -> Option<Coordinator> {
-    let coordinator = from.read("url", values::coordinator);
-    // Keys that have no effect on this one: `check::warnings` says so.
-    let prefix = from.read_if_set("prefix", |_| Ok(())).unwrap_or(Some(()));
-    let password = from.read_if_set("password_file", values::secret);
-    let listen = from.read_if_set("listen_url", values::listen_url);
-    prefix?;
-    let (password, listen) = (
-        password.map_or(Some(None), |p| p.map(Some))?,
-        listen.map_or(Some(None), |l| l.map(Some))?,
-    );
-    Some(match coordinator? {
-        Coordinator::Embedded => Coordinator::Embedded,
-        Coordinator::Postgres(PostgresSettings { access, .. }) => {
-            let with_password = |access: PostgresAccess| match &password {
-                Some(password) => access.with_password(password.clone()),
-                None => access,
-            };
-            let listen = listen.unwrap_or_else(|| Some(access.clone()));
-            Coordinator::Postgres(PostgresSettings {
-                access: with_password(access),
-                listen: listen.map(with_password),
-            })
-        }
-    })
 }
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {

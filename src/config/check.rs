@@ -11,7 +11,6 @@ use super::mistakes::{Mistakes, Origin, shown};
 use super::pattern;
 use super::reader::Reader;
 use super::settings::{Settings, Value};
-use super::{Config, Coordinator};
 
 /// Checks what the whole configuration has to fulfil; `whole` is its place.
 pub(super) fn all(settings: &Settings, whole: &Origin, mistakes: &mut Mistakes) {
@@ -127,8 +126,9 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// What is allowed, but worth a second look.
-pub(super) fn warnings(config: &Config, settings: &Settings) -> Vec<String> {
-    let listeners = [("leases", config.listen.leases), ("admin", config.listen.admin)];
+pub(super) fn warnings(config: &super::Config, settings: &Settings) -> Vec<String> {
+    let listen = &config.listen;
+    let listeners = [("leases", listen.leases), ("admin", listen.admin)];
     let exposed = listeners
         .into_iter()
         .filter(|(_, address)| !address.ip().to_canonical().is_loopback())
@@ -139,13 +139,10 @@ pub(super) fn warnings(config: &Config, settings: &Settings) -> Vec<String> {
                  authentication on it: let only trusted machines reach it"
             )
         });
-    let (called, without_effect): (_, &[_]) = match config.coordinator {
-        Coordinator::Embedded => ("the embedded", &["prefix", "password_file", "listen_url"]),
-        Coordinator::Postgres(_) => ("a PostgreSQL", &["prefix"]),
-    };
-    let without_effect = without_effect.iter().filter_map(|name| {
-        let (_, place) = settings.get(Slot { section: Section::Coordinator, index: 0, name })?;
-        Some(format!("{place}: coordinator.{name}: has no effect on {called} coordinator"))
+    let coordinator = &config.coordinator;
+    let without_effect = coordinator.without_effect(settings);
+    let without_effect = without_effect.into_iter().map(|(name, place)| {
+        format!("{place}: coordinator.{name}: has no effect on {}", coordinator.called())
     });
     exposed.chain(without_effect).collect()
 }

@@ -106,7 +106,7 @@ impl Etcd {
             guard,
         });
         let stop = CancellationToken::new();
-        tasks.spawn(deletions::watch(Arc::clone(&shared), stop.clone()));
+        tasks.spawn(deletions::watch(Arc::clone(&shared), None, stop.clone()));
         let for_holders = Arc::clone(&shared);
         let holders = Batcher::new(tasks, BATCH_HOLDERS, move |resources| {
             let shared = Arc::clone(&for_holders);

@@ -1,6 +1,8 @@
 //! The worker library against the real gateway: what a program sees of each refusal, and when it
 //! is told that its lease is over.
 
+#![allow(clippy::unwrap_used, reason = "clippy sees tests only in functions marked as such")]
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -263,23 +263,3 @@ fn what_is_printed_loads_to_the_same() {
     let again = Given::file(&printed).loaded();
     assert_eq!(format!("{:?}", again.config), format!("{:?}", loaded.config));
 }
-
-#[test]
-fn a_postgresql_coordinator_takes_its_password_from_a_file_and_never_shows_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("password");
-    std::fs::write(&file, "top-secret\n").unwrap();
-    let text = format!(
-        "{SMALL}[coordinator]\nurl = 'postgres://me@db/leases'\npassword_file = '{}'\n\
-         listen_url = 'none'\nprefix = '/x'\n",
-        file.display()
-    );
-    let loaded = Given::file(&text).loaded();
-    let crate::config::Coordinator::Postgres(settings) = &loaded.config.coordinator else {
-        panic!("{:?}", loaded.config.coordinator);
-    };
-    assert!(settings.listen.is_none());
-    assert!(format!("{settings:?}").contains("***"), "{settings:?}");
-    assert!(!format!("{loaded:?}{}", loaded.to_toml()).contains("top-secret"));
-    assert!(loaded.warnings[0].contains("prefix: has no effect"), "{:?}", loaded.warnings);
-}

@@ -18,9 +18,9 @@ use super::layout::Claim;
 /// Between the attempts to watch.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Watches until told to stop.
-pub(super) async fn watch(shared: Arc<Shared>, stop: CancellationToken) {
-    let mut watcher = Watcher { shared, next: None };
+/// Watches from revision `next` on, or from now on, until told to stop.
+pub(super) async fn watch(shared: Arc<Shared>, next: Option<i64>, stop: CancellationToken) {
+    let mut watcher = Watcher { shared, next };
     stop.run_until_cancelled(async {
         loop {
             match watcher.begin().await {

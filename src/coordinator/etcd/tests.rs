@@ -1,6 +1,7 @@
 mod history;
 mod layouts;
 mod others;
+mod trouble;
 
 use std::time::Duration;
 
