@@ -40,13 +40,15 @@ pub(super) fn coordinator(mut from: Reader<'_>) -> Option<Coordinator> {
     let [password, ca, certificate, key] =
         [PASSWORD, "ca_file", "cert_file", "key_file"].map(|name| contents(&mut from, name));
     let listen = from.read_if_set("listen_url", values::listen_url);
+    // The URL of PostgreSQL names the user.
+    let is_postgres = matches!(url, Some(CoordinatorUrl::Postgres(_)));
+    let pairs_are_whole = (is_postgres || together(&mut from, "username", PASSWORD))
+        & together(&mut from, "cert_file", "key_file");
     let (endpoints, with_tls) = match url? {
         CoordinatorUrl::Embedded => return Some(Coordinator::Embedded),
         CoordinatorUrl::Postgres(access) => return postgres(access, password, listen),
         CoordinatorUrl::Etcd { endpoints, with_tls } => (endpoints, with_tls),
     };
-    let pairs_are_whole =
-        together(&mut from, "username", PASSWORD) & together(&mut from, "cert_file", "key_file");
     if !pairs_are_whole | !tls_is_meant(&mut from, with_tls) {
         return None;
     }

@@ -97,3 +97,11 @@ fn a_postgresql_coordinator_takes_its_password_from_a_file_and_never_shows_it() 
     assert!(!format!("{loaded:?}{}", loaded.to_toml()).contains("top-secret"));
     assert!(loaded.warnings[0].contains("prefix: has no effect"), "{:?}", loaded.warnings);
 }
+
+#[test]
+fn the_user_of_postgresql_is_in_its_url_and_its_password_in_a_file() {
+    let mistakes = given("url = \"postgres://me@db/x\"\npassword_file = \"absent\"").mistakes();
+    assert_lines(&mistakes, &[("fencegate.toml:3", "\"absent\" cannot be read")]);
+    let warnings = given("url = \"postgres://me@db/x\"\nusername = \"u\"").loaded().warnings;
+    assert!(warnings[0].contains("username: has no effect on a coordinator on PostgreSQL"));
+}

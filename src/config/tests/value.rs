@@ -183,7 +183,6 @@ fn store_and_coordinator_are_what_this_version_has() {
     refused("store", "url = \"sqlite:a.db?mode=ro\"", "takes no parameters");
     refused("coordinator", "url = \"postgres\"", "is no URL");
     refused("coordinator", "url = \"postgres://a:b@db/x\"", "must hold no password");
-    refused("coordinator", "password_file = \"absent\"", "\"absent\" cannot be read");
     refused("coordinator", "url = \"consul\"", "expected embedded");
     refused("coordinator", "url = \"etcd://\"", "a host and a port");
     refused("coordinator", "url = \"etcd:a:2379\"", "is followed by //");

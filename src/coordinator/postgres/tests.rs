@@ -296,6 +296,21 @@ async fn a_silent_server_is_given_up_and_asked_again() {
 }
 
 #[tokio::test]
+async fn a_lock_that_somebody_keeps_does_not_hold_a_request_for_long() {
+    let fresh = Fresh::new();
+    let gateway = fresh.gateway().await;
+    let lease = gateway.acquire("r", "a", LONG, NOW).await;
+    let other = Database::new(fresh.at(fresh.server.port()).options().unwrap());
+    let script = "BEGIN; SELECT resource FROM fencegate_leases FOR UPDATE";
+    other.first_column(script.to_owned()).await.unwrap();
+    let Lease { resource, owner, token, .. } = lease.clone();
+    let renewed = gateway.postgres.renew(resource, owner, token, None).await;
+    assert!(renewed.unwrap_err().to_string().contains("lock timeout"));
+    other.close().await;
+    gateway.release(lease).await;
+}
+
+#[tokio::test]
 async fn a_database_that_forgets_is_refused() {
     let fresh = Fresh::new();
     let set = format!("ALTER DATABASE {} SET synchronous_commit = off", fresh.name);

@@ -41,7 +41,8 @@ pub(super) async fn keep(shared: Arc<Shared>, stop: CancellationToken) {
                     shared.places.tell(place);
                 });
             }
-            Err(error) => tracing::warn!(%error, "places in queues were not kept; trying again"),
+            // Whoever waits tries for itself before long, and is told.
+            Err(error) => tracing::debug!(%error, "places in queues were not kept; trying again"),
         }
     }
 }
