@@ -78,6 +78,8 @@ pub struct GuardView {
     pub cluster_id: String,
     /// A revision that the coordinator has reached, as it is known.
     pub revision: i64,
+    /// The revision at which its history was last marked, as it is known; 0 if it never was.
+    pub marked_revision: i64,
     /// Its present name of itself; `None` if it does not answer.
     pub present_cluster_id: Option<String>,
     /// Its present revision; `None` if it does not answer.
@@ -275,6 +277,7 @@ impl Guard {
             changed,
             cluster_id: format!("{:x}", history.cluster_id),
             revision: history.revision.max(history.sentinel).max(seen),
+            marked_revision: history.sentinel,
             present_cluster_id: present.as_ref().map(|now| format!("{:x}", now.cluster_id)),
             present_revision: present.map(|now| now.revision),
         })
