@@ -5,6 +5,8 @@
 //! and only then accept. Stop: unready, accept no more, finish what is in flight, cut what does
 //! not finish, give the grants back that are settled.
 
+mod coordinator;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,13 +23,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config::{self, Config, Store};
-use crate::coordinator::etcd::{Etcd, Guarded};
-use crate::coordinator::{Coordinator, CoordinatorError, Embedded, GuardMetrics, LeaseMetrics};
+use crate::config::{Config, Store};
+use crate::coordinator::{CoordinatorError, GuardMetrics, LeaseMetrics};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
-use crate::store::{Database, HistoryStore, InstanceLease, OpenError, SqliteFences};
+use crate::store::{Database, InstanceLease, OpenError, SqliteFences};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -111,28 +112,16 @@ impl Running {
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
         let store = Arc::new(SqliteFences::new(&database, clock, &store_tasks));
-        let guard_metrics = GuardMetrics::register(&registry)?;
-        let (coordinator, guard): (Arc<dyn Coordinator>, _) = match &config.coordinator {
-            config::Coordinator::Embedded => {
-                if store.history().await.map_err(CoordinatorError::from)?.is_some() {
-                    return Err(ServeError::BackToEmbedded);
-                }
-                let metrics = lease_metrics.clone();
-                (Arc::new(Embedded::start(&database, clock, &store_tasks, metrics).await?), None)
-            }
-            config::Coordinator::Etcd(settings) => {
-                let guarded = Guarded {
-                    history: Arc::clone(&store) as _,
-                    fences: Arc::clone(&store) as _,
-                    metrics: guard_metrics,
-                };
-                let metrics = lease_metrics.clone();
-                let etcd = Etcd::start(settings, Some(guarded), clock, &store_tasks, metrics);
-                etcd.check().await?;
-                let guard = etcd.guard();
-                (Arc::new(etcd), guard)
-            }
-        };
+        let (coordinator, guard) = coordinator::start(coordinator::Parts {
+            config: &config.coordinator,
+            database: &database,
+            store: &store,
+            clock,
+            tasks: &store_tasks,
+            metrics: lease_metrics.clone(),
+            guard_metrics: GuardMetrics::register(&registry)?,
+        })
+        .await?;
         let parts = FencesParts {
             store,
             lease: Arc::new(InstanceLease::unlimited()),
