@@ -130,10 +130,7 @@ impl Running {
             bounds: bounds(&config),
             metrics: FenceMetrics::register(&registry)?,
         };
-        let fences = Fences::new(parts, &store_tasks);
-        if let Err(error) = fences.log_left().await {
-            tracing::warn!(%error, "what earlier runs left behind could not be looked up");
-        }
+        let fences = admission(parts, &store_tasks).await;
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
@@ -159,15 +156,8 @@ impl Running {
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
-        for (listener, router, closing) in [
-            (listeners.leases, leases, leases_closing.clone()),
-            (listeners.admin, admin::router(admin), admin_closing.clone()),
-        ] {
-            let tasks = api_tasks.clone();
-            api_tasks.spawn(async move {
-                http_server::serve(listener, router, closing, &tasks).await;
-            });
-        }
+        spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
+        spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
         Ok(Running {
             config,
             fences,
@@ -211,6 +201,25 @@ impl Running {
             tracing::warn!("the store was not closed in time");
         }
     }
+}
+
+/// Says as well what earlier runs left behind.
+async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
+    let fences = Fences::new(parts, tasks);
+    if let Err(error) = fences.log_left().await {
+        tracing::warn!(%error, "what earlier runs left behind could not be looked up");
+    }
+    fences
+}
+
+fn spawn_api(
+    listener: TcpListener,
+    router: axum::Router,
+    closing: CancellationToken,
+    tasks: &TaskTracker,
+) {
+    let answers = tasks.clone();
+    tasks.spawn(async move { http_server::serve(listener, router, closing, &answers).await });
 }
 
 impl Listeners {

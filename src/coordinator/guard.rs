@@ -165,6 +165,7 @@ impl Guard {
     async fn recall(&self) -> Result<History, CoordinatorError> {
         loop {
             if let Some(history) = self.history.history().await? {
+                self.epoch.fetch_max(history.epoch.get(), Ordering::Relaxed);
                 return Ok(history);
             }
             let id = uuid::Uuid::new_v4().simple().to_string();
