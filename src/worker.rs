@@ -3,7 +3,7 @@
 //!
 //! [`Leases`] says where leases come from: the lease API of a gateway, etcd or PostgreSQL.
 //! [`HeldLease`] keeps one lease alive and says when it is lost. [`Writes`] sends a write with its
-//! token through a gateway and turns the gateway's refusals into errors; [`stamp`] and
+//! token through a gateway and turns the gateway's refusals into errors; [`stamp`](stamp()) and
 //! [`Refusal::read`] are the two halves of that for other HTTP clients.
 //!
 //! ```no_run

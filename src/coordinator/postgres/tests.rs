@@ -1,9 +1,11 @@
-use std::process::{Child, Command, Stdio};
+mod pooler;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 
 use prometheus::Registry;
 
+use self::pooler::Pooler;
 use super::*;
 use crate::coordinator::contract::{self, Subject, granted, owner, resource, until};
 use crate::servers::{self, postgres};
@@ -335,48 +337,4 @@ async fn its_tasks_end_after_it_is_dropped() {
     drop(postgres);
     tasks.close();
     tokio::time::timeout(servers::SOON, tasks.wait()).await.expect("all tasks end");
-}
-
-/// pgbouncer in transaction mode, with fewer sessions than clients.
-struct Pooler {
-    port: u16,
-    child: Child,
-    _home: tempfile::TempDir,
-}
-
-impl Pooler {
-    fn start(fresh: &Fresh) -> Pooler {
-        let home = tempfile::tempdir().unwrap();
-        let (port, users) = (servers::free_port(), home.path().join("users"));
-        std::fs::write(&users, "\"fencegate\" \"\"\n").unwrap();
-        let settings = format!(
-            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-             listen_port = {port}\nunix_socket_dir =\nauth_type = trust\nauth_file = {}\n\
-             pool_mode = transaction\ndefault_pool_size = 3\nuser = postgres\n",
-            fresh.server.port(),
-            users.display()
-        );
-        let path = home.path().join("settings");
-        std::fs::write(&path, settings).unwrap();
-        let world = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(home.path(), world).unwrap();
-        let child = Command::new("/usr/sbin/pgbouncer")
-            .arg(&path)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("pgbouncer is installed");
-        servers::wait_until("pgbouncer listens", || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
-        Pooler { port, child, _home: home }
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
