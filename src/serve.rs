@@ -5,6 +5,8 @@
 //! and only then accept. Stop: unready, accept no more, finish what is in flight, cut what does
 //! not finish, give the grants back that are settled.
 
+mod coordinator;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
-use crate::coordinator::{Coordinator, CoordinatorError, Embedded, LeaseMetrics};
+use crate::coordinator::{CoordinatorError, GuardMetrics, LeaseMetrics, PostgresStartError};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
@@ -42,6 +44,15 @@ pub enum ServeError {
     /// The leases cannot be read.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
+    /// The database of the leases cannot be used.
+    #[error(transparent)]
+    PostgresCoordinator(#[from] PostgresStartError),
+    /// The marks are etcd's revisions, and tokens of another coordinator would be below them.
+    #[error(
+        "the store has marks of etcd, and coordinator.url is not etcd's: its tokens would all be \
+         stale; set coordinator.url to that etcd, or take a new store"
+    )]
+    NotEtcd,
     /// An address cannot be listened on.
     #[error("listen.{name} = \"{address}\" cannot be used: {hint}")]
     Bind {
@@ -103,20 +114,26 @@ impl Running {
             Database::open(path, clock, &store_tasks, StoreMetrics::register(&registry)?).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
-        let coordinator: Arc<dyn Coordinator> =
-            Arc::new(Embedded::start(&database, clock, &store_tasks, lease_metrics.clone()).await?);
+        let store = Arc::new(SqliteFences::new(&database, clock, &store_tasks));
+        let (coordinator, guard) = coordinator::start(coordinator::Parts {
+            config: &config.coordinator,
+            database: &database,
+            store: &store,
+            clock,
+            tasks: &store_tasks,
+            metrics: lease_metrics.clone(),
+            guard_metrics: GuardMetrics::register(&registry)?,
+        })
+        .await?;
         let parts = FencesParts {
-            store: Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
+            store,
             lease: Arc::new(InstanceLease::unlimited()),
             coordinator: Arc::clone(&coordinator),
             clock,
             bounds: bounds(&config),
             metrics: FenceMetrics::register(&registry)?,
         };
-        let fences = Fences::new(parts, &store_tasks);
-        if let Err(error) = fences.log_left().await {
-            tracing::warn!(%error, "what earlier runs left behind could not be looked up");
-        }
+        let fences = admission(parts, &store_tasks).await;
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
@@ -135,21 +152,15 @@ impl Running {
             }),
             census: Arc::new(Census::register(&registry)?),
             registry,
+            guard,
             ready: Arc::new(AtomicBool::new(true)),
         };
         let ready = Arc::clone(&admin.ready);
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
-        for (listener, router, closing) in [
-            (listeners.leases, leases, leases_closing.clone()),
-            (listeners.admin, admin::router(admin), admin_closing.clone()),
-        ] {
-            let tasks = api_tasks.clone();
-            api_tasks.spawn(async move {
-                http_server::serve(listener, router, closing, &tasks).await;
-            });
-        }
+        spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
+        spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
         Ok(Running {
             config,
             fences,
@@ -193,6 +204,25 @@ impl Running {
             tracing::warn!("the store was not closed in time");
         }
     }
+}
+
+/// Says as well what earlier runs left behind.
+async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
+    let fences = Fences::new(parts, tasks);
+    if let Err(error) = fences.log_left().await {
+        tracing::warn!(%error, "what earlier runs left behind could not be looked up");
+    }
+    fences
+}
+
+fn spawn_api(
+    listener: TcpListener,
+    router: axum::Router,
+    closing: CancellationToken,
+    tasks: &TaskTracker,
+) {
+    let answers = tasks.clone();
+    tasks.spawn(async move { http_server::serve(listener, router, closing, &answers).await });
 }
 
 impl Listeners {
