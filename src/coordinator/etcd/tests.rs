@@ -1,3 +1,4 @@
+mod gateways;
 mod history;
 mod layouts;
 mod others;
