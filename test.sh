@@ -13,6 +13,8 @@ command -v curl >/dev/null || packages+=(curl)
 command -v setpriv >/dev/null || packages+=(util-linux)
 command -v mount >/dev/null || packages+=(mount)
 command -v strace >/dev/null || packages+=(strace)
+[ -x /usr/lib/postgresql/15/bin/postgres ] || packages+=(postgresql-15)
+[ -x /usr/sbin/pgbouncer ] || packages+=(pgbouncer)
 if [ ${#packages[@]} -gt 0 ]; then
     say "Installing ${packages[*]}"
     if [ "$(id -u)" -ne 0 ]; then

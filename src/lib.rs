@@ -18,3 +18,7 @@ pub mod telemetry;
 pub mod token_gauges;
 pub mod trace;
 pub mod worker;
+
+#[cfg(test)]
+#[path = "../tests/servers.rs"]
+mod servers;

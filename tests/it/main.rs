@@ -20,6 +20,8 @@ mod observe;
 mod readme;
 mod run;
 mod run_gateway;
+#[path = "../servers.rs"]
+mod servers;
 mod shutdown;
 mod spellings;
 mod start;
