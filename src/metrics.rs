@@ -81,6 +81,12 @@ pub enum Operation {
     Holder,
     /// Lists and rows for people.
     List,
+    /// Asking whether other instances have older grants.
+    Elsewhere,
+    /// Asking what other instances want of this one.
+    Look,
+    /// Taking, renewing and ending this instance's lease, and ending others'.
+    Instance,
 }
 
 /// Of the store.
@@ -90,13 +96,16 @@ pub struct StoreMetrics {
 }
 
 impl Operation {
-    const ALL: [Operation; 6] = [
+    const ALL: [Operation; 9] = [
         Operation::Load,
         Operation::Raise,
         Operation::GiveBack,
         Operation::Lease,
         Operation::Holder,
         Operation::List,
+        Operation::Elsewhere,
+        Operation::Look,
+        Operation::Instance,
     ];
 
     const fn label(self) -> &'static str {
@@ -107,6 +116,9 @@ impl Operation {
             Operation::Lease => "lease",
             Operation::Holder => "holder",
             Operation::List => "list",
+            Operation::Elsewhere => "elsewhere",
+            Operation::Look => "look",
+            Operation::Instance => "instance",
         }
     }
 }
@@ -278,7 +290,7 @@ impl Census {
     }
 }
 
-fn counter(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntCounter> {
+pub(crate) fn counter(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntCounter> {
     let counter = IntCounter::new(name, help)?;
     registry.register(Box::new(counter.clone()))?;
     Ok(counter)

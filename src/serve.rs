@@ -26,7 +26,7 @@ use crate::coordinator::{Coordinator, CoordinatorError, Embedded, LeaseMetrics};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
-use crate::store::{Database, InstanceLease, OpenError, SqliteFences};
+use crate::store::{Database, InstanceId, InstanceLease, OpenError, SqliteFences};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -107,7 +107,7 @@ impl Running {
             Arc::new(Embedded::start(&database, clock, &store_tasks, lease_metrics.clone()).await?);
         let parts = FencesParts {
             store: Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
-            lease: Arc::new(InstanceLease::unlimited()),
+            lease: Arc::new(InstanceLease::unlimited(database.instance())),
             coordinator: Arc::clone(&coordinator),
             clock,
             bounds: bounds(&config),
@@ -206,7 +206,7 @@ impl Listeners {
         })
     }
 
-    fn announce(&self, store: &Path, instance: i64) {
+    fn announce(&self, store: &Path, instance: InstanceId) {
         let address = |listener: &TcpListener| {
             listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string())
         };
@@ -215,7 +215,7 @@ impl Listeners {
             leases = address(&self.leases),
             admin = address(&self.admin),
             store = %store.display(),
-            instance,
+            %instance,
             version = env!("CARGO_PKG_VERSION"),
             "listening"
         );

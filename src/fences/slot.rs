@@ -48,7 +48,8 @@ impl Slot {
     /// grant too many only makes a higher token wait after a crash.
     pub(crate) fn give_back(&self, over: impl IntoIterator<Item = Rank>) {
         for rank in over {
-            let _ = self.shared.over.try_send((self.resource.clone(), rank));
+            let over = (self.lease.instance(), self.resource.clone(), rank);
+            let _ = self.shared.over.try_send(over);
         }
     }
 }

@@ -10,11 +10,13 @@ use sqlx::SqliteConnection;
 use tokio_util::task::TaskTracker;
 
 use super::columns::{FenceColumns, fence_row, left_grant, millis, names, rank, resource};
-use super::{Batcher, Database};
+use super::Database;
 use crate::clock::{Clock, WallTime};
 use crate::fence::{LeftGrant, Mark, Owner, Rank, Resource};
 use crate::metrics::Operation;
-use crate::store::{FenceRow, FenceState, FenceStore, Raise, Raised, StoreError};
+use crate::store::{
+    Batcher, FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError,
+};
 
 /// The [`FenceStore`] of one SQLite file.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl SqliteFences {
     /// Keeps marks and grants in `database`.
     #[must_use]
     pub fn new(database: &Database, clock: Clock, tasks: &TaskTracker) -> SqliteFences {
-        let instance = database.instance();
+        let instance = database.instance().as_i64();
         let for_loads = database.clone();
         let loads = Batcher::new(tasks, move |resources| {
             let database = for_loads.clone();
@@ -58,16 +60,21 @@ impl FenceStore for SqliteFences {
         self.loads.call(resource).await
     }
 
-    async fn raise(&self, raise: Raise) -> Result<Raised, StoreError> {
+    /// Nobody shares the file: `instance` is this one.
+    async fn raise(&self, _: InstanceId, raise: Raise) -> Result<Raised, StoreError> {
         self.raises.call(raise).await
     }
 
-    /// Nobody shares the file.
-    async fn is_granted_elsewhere(&self, _: Resource, _: Rank) -> Result<bool, StoreError> {
+    async fn is_granted_elsewhere(
+        &self,
+        _: InstanceId,
+        _: Resource,
+        _: Rank,
+    ) -> Result<bool, StoreError> {
         Ok(false)
     }
 
-    async fn give_back(&self, grants: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
+    async fn give_back(&self, _: InstanceId, grants: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
@@ -84,8 +91,8 @@ impl FenceStore for SqliteFences {
             .await
     }
 
-    async fn give_back_all_but(&self, keep: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
-        let instance = self.database.instance();
+    async fn give_back_all_but(&self, _: InstanceId, keep: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
+        let instance = self.database.instance().as_i64();
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
@@ -103,8 +110,8 @@ impl FenceStore for SqliteFences {
             .await
     }
 
-    async fn left(&self, limit: u32) -> Result<Vec<(Resource, LeftGrant)>, StoreError> {
-        let instance = self.database.instance();
+    async fn left(&self, limit: u32) -> Result<Vec<Left>, StoreError> {
+        let instance = self.database.instance().as_i64();
         self.database
             .call(Operation::List, move |connection| {
                 Box::pin(async move {
@@ -118,7 +125,9 @@ impl FenceStore for SqliteFences {
                     .await?;
                     rows.into_iter()
                         .map(|(name, epoch, token, settle_ms)| {
-                            Ok((resource(&name)?, left_grant(epoch, token, settle_ms)?))
+                            let (resource, grant) =
+                                (resource(&name)?, left_grant(epoch, token, settle_ms)?);
+                            Ok(Left { resource, grant, gone_since: None })
                         })
                         .collect()
                 })
@@ -127,7 +136,7 @@ impl FenceStore for SqliteFences {
     }
 
     async fn count_left(&self) -> Result<u64, StoreError> {
-        let instance = self.database.instance();
+        let instance = self.database.instance().as_i64();
         self.database
             .call(Operation::List, move |connection| {
                 Box::pin(async move {
@@ -143,7 +152,7 @@ impl FenceStore for SqliteFences {
     }
 
     async fn forget_left(&self, settle: Duration) -> Result<bool, StoreError> {
-        let instance = self.database.instance();
+        let instance = self.database.instance().as_i64();
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-use crate::store::StoreError;
+use super::StoreError;
 
 const QUEUE_CALLS: usize = 4096;
 const BATCH_CALLS: usize = 512;
