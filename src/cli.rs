@@ -4,6 +4,7 @@ mod config_check;
 mod demo;
 mod fence;
 mod lease;
+mod migrate;
 mod run;
 mod serve;
 mod worker_args;
@@ -36,6 +37,8 @@ enum Command {
     /// Look at fences, and raise them
     #[command(subcommand)]
     Fence(fence::FenceCommand),
+    /// Bring the schema of the store up to date
+    Migrate(migrate::MigrateArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(config_check::ConfigCommand),
@@ -59,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::main(args),
         Command::Lease(command) => lease::main(&command),
         Command::Fence(command) => fence::main(&command),
+        Command::Migrate(args) => migrate::main(&args),
         Command::Config(command) => config_check::main(&command),
     }
 }

@@ -152,11 +152,7 @@ impl Fences {
     }
 
     /// Without housekeeping; grants that are over go to `over`.
-    fn unattended(
-        parts: FencesParts,
-        over: mpsc::Sender<Over>,
-        tasks: &TaskTracker,
-    ) -> Fences {
+    fn unattended(parts: FencesParts, over: mpsc::Sender<Over>, tasks: &TaskTracker) -> Fences {
         let FencesParts { store, lease, coordinator, clock, bounds, metrics } = parts;
         Fences {
             slots: DashMap::new(),
@@ -305,6 +301,13 @@ impl Fences {
     /// Of the present run.
     fn lease(&self) -> Arc<InstanceLease> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For how long this instance may admit without hearing from the store; `None`: it has it to itself.
+    #[must_use]
+    pub fn lease_left(&self) -> Option<Duration> {
+        let lease = self.lease();
+        lease.is_limited().then(|| lease.left(self.shared.clock.now()))
     }
 
     /// A page of fences, from the store.

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
+    Registry,
 };
 
 use crate::problem::Code;
@@ -30,6 +31,7 @@ pub struct FenceMetrics {
     pub(crate) drain: Histogram,
     pub(crate) coordinator: Histogram,
     pub(crate) in_doubt_total: IntCounter,
+    pub(crate) revoked: IntCounter,
 }
 
 /// Of the proxy listener, by route.
@@ -64,6 +66,7 @@ pub struct Census {
     pub(crate) grants: IntGauge,
     pub(crate) in_doubt: IntGauge,
     pub(crate) connections: IntGauge,
+    pub(crate) lease: Gauge,
 }
 
 /// What is asked of the store, as its metric calls it.
@@ -173,6 +176,11 @@ impl FenceMetrics {
                 registry,
                 "fencegate_in_doubt_writes_total",
                 "Writes that were sent at least in part and whose outcome is unknown.",
+            )?,
+            revoked: counter(
+                registry,
+                "fencegate_grants_revoked_total",
+                "Grants of this instance that had to go because another one has a newer token.",
             )?,
         })
     }
@@ -286,11 +294,21 @@ impl Census {
                 "fencegate_connections",
                 "Client connections to the proxy listener.",
             )?,
+            lease: seconds(
+                registry,
+                "fencegate_instance_lease_seconds",
+                "Time for which this instance may admit without hearing from the store; +Inf where \
+                 it has the store to itself.",
+            )?,
         })
     }
 }
 
-pub(crate) fn counter(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntCounter> {
+pub(crate) fn counter(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+) -> prometheus::Result<IntCounter> {
     let counter = IntCounter::new(name, help)?;
     registry.register(Box::new(counter.clone()))?;
     Ok(counter)
@@ -298,6 +316,12 @@ pub(crate) fn counter(registry: &Registry, name: &str, help: &str) -> prometheus
 
 fn gauge(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntGauge> {
     let gauge = IntGauge::new(name, help)?;
+    registry.register(Box::new(gauge.clone()))?;
+    Ok(gauge)
+}
+
+fn seconds(registry: &Registry, name: &str, help: &str) -> prometheus::Result<Gauge> {
+    let gauge = Gauge::new(name, help)?;
     registry.register(Box::new(gauge.clone()))?;
     Ok(gauge)
 }

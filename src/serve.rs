@@ -5,9 +5,10 @@
 //! and only then accept. Stop: unready, accept no more, finish what is in flight, cut what does
 //! not finish, give the grants back that are settled.
 
+mod backend;
+
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,14 +20,15 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::backend::Opened;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
-use crate::coordinator::{Coordinator, CoordinatorError, Embedded, LeaseMetrics};
+use crate::coordinator::{CoordinatorError, LeaseMetrics};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
-use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
-use crate::store::{Database, InstanceId, InstanceLease, OpenError, SqliteFences};
+use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
+use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -36,9 +38,15 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Why the gateway does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The store cannot be used.
+    /// The store's file cannot be used.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The store's server cannot be used.
+    #[error(transparent)]
+    Server(#[from] ConnectError),
+    /// The store does not answer any more.
+    #[error(transparent)]
+    Silent(#[from] StoreError),
     /// The leases cannot be read.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
@@ -70,6 +78,8 @@ struct Listeners {
 struct Running {
     config: Arc<Config>,
     fences: Arc<Fences>,
+    /// This instance's lease in the store, where it has one.
+    kept: Option<Kept>,
     gateway: Gateway,
     ready: Arc<AtomicBool>,
     /// Ends the lease listener and the acquisitions that wait.
@@ -98,22 +108,21 @@ impl Running {
         let clock = Clock::new();
         let registry = Registry::new();
         let store_tasks = TaskTracker::new();
-        let Store::Sqlite(path) = &config.store;
-        let database =
-            Database::open(path, clock, &store_tasks, StoreMetrics::register(&registry)?).await?;
+        let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
-        let coordinator: Arc<dyn Coordinator> =
-            Arc::new(Embedded::start(&database, clock, &store_tasks, lease_metrics.clone()).await?);
+        let mut backend = opened.begin(clock, &registry, &lease_metrics, &store_tasks).await?;
+        let coordinator = Arc::clone(&backend.coordinator);
         let parts = FencesParts {
-            store: Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
-            lease: Arc::new(InstanceLease::unlimited(database.instance())),
+            store: Arc::clone(&backend.store),
+            lease: Arc::clone(&backend.lease),
             coordinator: Arc::clone(&coordinator),
             clock,
             bounds: bounds(&config),
             metrics: FenceMetrics::register(&registry)?,
         };
         let fences = Fences::new(parts, &store_tasks);
+        let kept = backend.keep(&fences);
         if let Err(error) = fences.log_left().await {
             tracing::warn!(%error, "what earlier runs left behind could not be looked up");
         }
@@ -124,7 +133,7 @@ impl Running {
             metrics: GatewayMetrics::register(&registry)?,
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
-        listeners.announce(path, database.instance());
+        listeners.announce(&config.store, backend.instance());
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
@@ -153,6 +162,7 @@ impl Running {
         Ok(Running {
             config,
             fences,
+            kept,
             gateway,
             ready,
             leases_closing,
@@ -188,6 +198,11 @@ impl Running {
             Err(error) => tracing::error!(%error, "shut down: grants could not be given back"),
         }
         drop(self.fences);
+        if let Some(kept) = self.kept
+            && timeout(LAST_ANSWERS, kept.leave()).await.is_err()
+        {
+            tracing::warn!("the store did not take this instance's leave in time");
+        }
         self.store_tasks.close();
         if timeout(LAST_ANSWERS, self.store_tasks.wait()).await.is_err() {
             tracing::warn!("the store was not closed in time");
@@ -206,7 +221,7 @@ impl Listeners {
         })
     }
 
-    fn announce(&self, store: &Path, instance: InstanceId) {
+    fn announce(&self, store: &Store, instance: InstanceId) {
         let address = |listener: &TcpListener| {
             listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string())
         };
@@ -214,7 +229,10 @@ impl Listeners {
             proxy = address(&self.proxy),
             leases = address(&self.leases),
             admin = address(&self.admin),
-            store = %store.display(),
+            store = match store {
+                Store::Sqlite(path) => path.display().to_string(),
+                Store::Postgres(settings) => settings.pooled.to_string(),
+            },
             %instance,
             version = env!("CARGO_PKG_VERSION"),
             "listening"

@@ -22,9 +22,9 @@ use crate::fence::{Epoch, LeftGrant, Mark, Owner, Rank, Resource, Token};
 pub use batch::Batcher;
 pub use instance::{InstanceId, InstanceLease, Member, Remembered, Revocation};
 pub use postgres::{
-    ConnectError, InstanceMetrics, Keeper, Kept, Migrate, Postgres, PostgresFences, PostgresSettings,
+    ConnectError, InstanceMetrics, Keeper, Kept, Migrate, MigrateOutcome, Postgres, PostgresFences,
+    PostgresSettings, PostgresUrl, migrate,
 };
-pub(crate) use postgres::{MigrateOutcome, migrate};
 pub use sqlite::{Database, OpenError, SqliteFences};
 
 /// The store did not confirm. What was asked may or may not be on disk.

@@ -11,6 +11,7 @@ use super::mistakes::{Mistakes, Origin, shown};
 use super::pattern;
 use super::reader::Reader;
 use super::settings::{Settings, Value};
+use super::{Fenced, Route, Store, Tokens};
 
 /// Checks what the whole configuration has to fulfil; `whole` is its place.
 pub(super) fn all(settings: &Settings, whole: &Origin, mistakes: &mut Mistakes) {
@@ -98,6 +99,29 @@ fn conflict(one: &str, other: &str) -> bool {
     router.insert(one, ()).and_then(|()| router.insert(other, ())).is_err()
 }
 
+/// The embedded coordinator keeps its leases in an SQLite store. Routes that take tokens from elsewhere do
+/// without any.
+pub(super) fn coordinator_fits(
+    store: Option<&Store>,
+    routes: Option<&[Route]>,
+    settings: &Settings,
+    mistakes: &mut Mistakes,
+) {
+    let asks =
+        |route: &Route| route.tokens == Tokens::Held && route.fenced != Fenced::Only(Vec::new());
+    if let (Some(Store::Postgres(_)), Some(routes)) = (store, routes)
+        && let Some(route) = routes.iter().find(|route| asks(route))
+    {
+        let place = settings.origin(Slot { section: Section::Store, index: 0, name: "url" });
+        let message = format!(
+            "coordinator.url: the embedded coordinator needs store.url = \"sqlite:PATH\"; with a \
+             PostgreSQL store name another one, or set tokens = \"ordered\" on the route {:?}",
+            route.name
+        );
+        mistakes.push(&place, message);
+    }
+}
+
 /// No two listeners may want one port of one address. Port 0 is a new one each time.
 pub(super) fn no_overlap(listeners: [(&str, Option<SocketAddr>); 3], from: &mut Reader<'_>) {
     for (nth, (name, address)) in listeners.iter().enumerate() {
@@ -126,7 +150,7 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// What is allowed, but worth a second look.
-pub(super) fn warnings(listen: &super::Listen, settings: &Settings) -> Vec<String> {
+pub(super) fn warnings(listen: &super::Listen, store: &Store, settings: &Settings) -> Vec<String> {
     let listeners = [("leases", listen.leases), ("admin", listen.admin)];
     let exposed = listeners
         .into_iter()
@@ -142,5 +166,11 @@ pub(super) fn warnings(listen: &super::Listen, settings: &Settings) -> Vec<Strin
     let without_effect = settings.get(prefix).map(|(_, place)| {
         format!("{place}: coordinator.prefix: has no effect on the embedded coordinator")
     });
-    exposed.chain(without_effect).collect()
+    let of_postgres = ["password_file", "listen_url", "connections", "instance_ttl", "migrate"];
+    let of_postgres = of_postgres.into_iter().filter_map(|name| {
+        let (_, place) = settings.get(Slot { section: Section::Store, index: 0, name })?;
+        matches!(store, Store::Sqlite(_))
+            .then(|| format!("{place}: store.{name}: has no effect on an SQLite store"))
+    });
+    exposed.chain(without_effect).chain(of_postgres).collect()
 }

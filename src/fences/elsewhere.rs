@@ -24,7 +24,8 @@ impl Member for Fences {
             let slot = self.slots.get(&revocation.resource).map(|slot| Arc::clone(&slot));
             // Asked after the slot was looked for: if it is gone because this run is over, this says so.
             // What is left of that run is not given back here.
-            let present = slot.as_ref().map_or_else(|| self.lease(), |slot| Arc::clone(&slot.lease));
+            let present =
+                slot.as_ref().map_or_else(|| self.lease(), |slot| Arc::clone(&slot.lease));
             if present.instance() != instance {
                 continue;
             }
@@ -35,6 +36,7 @@ impl Member for Fences {
                 slot.iter().for_each(|slot| slot.changed.notify_waiters());
                 continue;
             }
+            self.shared.metrics.revoked.inc();
             self.shared.making_way.insert(name.clone(), revocation.drain);
             let shared = Arc::clone(&self.shared);
             self.shared.tasks.spawn(async move {

@@ -32,11 +32,7 @@ pub struct Bounds {
     pub idle: Duration,
 }
 
-pub(super) fn spawn(
-    fences: &Arc<Fences>,
-    over: mpsc::Receiver<Over>,
-    tasks: &TaskTracker,
-) {
+pub(super) fn spawn(fences: &Arc<Fences>, over: mpsc::Receiver<Over>, tasks: &TaskTracker) {
     tasks.spawn(give_back(Arc::downgrade(fences), over));
     tasks.spawn(evict(Arc::downgrade(fences)));
     tasks.spawn(forget_left(Arc::downgrade(fences)));

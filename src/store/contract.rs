@@ -187,7 +187,11 @@ pub(super) async fn raises_of_one_resource_that_arrive_together_end_at_the_highe
     subject.next_run().await;
 
     assert_eq!(granted.last(), Some(&(9, SETTLE)));
-    assert_eq!(left(&subject.store(), "r").await, granted, "who was told of a higher mark has none");
+    assert_eq!(
+        left(&subject.store(), "r").await,
+        granted,
+        "who was told of a higher mark has none"
+    );
 }
 
 pub(super) async fn raises_of_many_resources_that_arrive_together_do_not_mix(

@@ -21,6 +21,7 @@ mod migrate;
 mod others;
 #[cfg(test)]
 mod tests;
+mod url;
 mod wire;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,12 +37,12 @@ use super::InstanceLease;
 use crate::clock::Clock;
 use crate::metrics::StoreMetrics;
 
-pub use connect::{ConnectError, Migrate, PostgresSettings};
+pub use connect::{ConnectError, Migrate, PostgresSettings, migrate};
 pub use fences::PostgresFences;
 pub use keeper::{Keeper, Kept};
 pub use metrics::InstanceMetrics;
-pub(crate) use connect::migrate;
-pub(crate) use migrate::MigrateOutcome;
+pub use migrate::MigrateOutcome;
+pub use url::PostgresUrl;
 
 /// A connection that is not there by then fails the call.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);

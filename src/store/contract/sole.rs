@@ -64,7 +64,9 @@ pub(in crate::store) async fn a_grant_that_is_taken_again_is_this_runs(subject: 
     assert_eq!(left, [(5, LONGER)], "what the run before last sent may still take effect");
 }
 
-pub(in crate::store) async fn what_is_left_is_forgotten_by_its_settle_time(subject: &mut impl Subject) {
+pub(in crate::store) async fn what_is_left_is_forgotten_by_its_settle_time(
+    subject: &mut impl Subject,
+) {
     let store = &subject.store();
     store.raise(raise("r", 5)).await.unwrap();
     store.raise(Raise { grant: Some(LONGER), ..raise("s", 6) }).await.unwrap();

@@ -7,15 +7,15 @@ use sqlx::{ConnectOptions, Connection};
 use tokio::time::timeout;
 
 use super::migrate::{self, MigrateOutcome};
-use super::CONNECT_WITHIN;
+use super::{CONNECT_WITHIN, PostgresUrl};
 
-/// What the configuration says of a PostgreSQL store. Without `Debug`: it may hold a password.
-#[derive(Clone)]
+/// What the configuration says of a PostgreSQL store.
+#[derive(Clone, Debug)]
 pub struct PostgresSettings {
     /// Where calls go; may be a pooler.
-    pub pooled: PgConnectOptions,
+    pub pooled: PostgresUrl,
     /// The server itself: for `LISTEN` and migrations.
-    pub direct: PgConnectOptions,
+    pub direct: PostgresUrl,
     /// Connections of the pool, at most.
     pub connections: u32,
     /// Whether the start brings the schema up to date, or only checks that it is.
@@ -76,8 +76,8 @@ pub(super) async fn check(
     settings: &PostgresSettings,
 ) -> Result<(PgConnectOptions, PgConnectOptions), ConnectError> {
     // A pooler does not know the parameter, and nothing here is a float.
-    let pooled = named(&settings.pooled).extra_float_digits(None);
-    let direct = named(&settings.direct);
+    let pooled = named(&settings.pooled.0).extra_float_digits(None);
+    let direct = named(&settings.direct.0);
     let place = place(&direct);
     let mut connection = connect(&direct).await?;
     let state = durability(&mut connection).await.map_err(|error| other(&place, error))?;
@@ -100,8 +100,8 @@ pub(super) async fn check(
 ///
 /// # Errors
 /// Says what is wrong with the server and how to mend it.
-pub(crate) async fn migrate(settings: &PostgresSettings) -> Result<MigrateOutcome, ConnectError> {
-    let direct = named(&settings.direct);
+pub async fn migrate(settings: &PostgresSettings) -> Result<MigrateOutcome, ConnectError> {
+    let direct = named(&settings.direct.0);
     let place = place(&direct);
     let mut connection = connect(&direct).await?;
     if migrate::is_current(&mut connection, &place).await? {
@@ -133,13 +133,8 @@ pub(super) fn other(place: &str, error: sqlx::Error) -> ConnectError {
     ConnectError::Other(place.to_owned(), error)
 }
 
-/// Where the server is, without a password.
 fn place(options: &PgConnectOptions) -> String {
-    let database = options.get_database().unwrap_or_else(|| options.get_username());
-    match options.get_socket() {
-        Some(socket) => format!("{}/{database}", socket.display()),
-        None => format!("{}:{}/{database}", options.get_host(), options.get_port()),
-    }
+    PostgresUrl(options.clone()).to_string()
 }
 
 /// What people see in `pg_stat_activity`.
@@ -167,13 +162,7 @@ async fn durability(connection: &mut PgConnection) -> Result<Durability, sqlx::E
         )
         .fetch_one(connection)
         .await?;
-    Ok(Durability {
-        is_standby,
-        fsync,
-        full_page_writes,
-        synchronous_commit,
-        synchronous_standbys,
-    })
+    Ok(Durability { is_standby, fsync, full_page_writes, synchronous_commit, synchronous_standbys })
 }
 
 impl Durability {
@@ -187,7 +176,9 @@ impl Durability {
         }
         let has_standbys = !self.synchronous_standbys.trim().is_empty();
         match self.synchronous_commit.as_str() {
-            "off" => return lost("synchronous_commit is off; set it to on, at least for this user"),
+            "off" => {
+                return lost("synchronous_commit is off; set it to on, at least for this user");
+            }
             // Who names standbys means to promote one; it must have on disk what was confirmed.
             weaker @ ("local" | "remote_write") if has_standbys => {
                 return lost(&format!(

@@ -134,9 +134,8 @@ impl Postgres {
     }
 
     async fn load_all(&self, resources: Vec<Resource>) -> Result<Vec<FenceState>, StoreError> {
-        let rows: Vec<LoadedColumns> = self
-            .call(Operation::Load, "fencegate_load", &json!({"resources": resources}))
-            .await?;
+        let rows: Vec<LoadedColumns> =
+            self.call(Operation::Load, "fencegate_load", &json!({"resources": resources})).await?;
         let mut marks: HashMap<&str, Mark> = HashMap::new();
         for row in &rows {
             marks.insert(&row.0, row.mark()?);

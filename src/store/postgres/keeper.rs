@@ -80,8 +80,7 @@ impl Keeper {
     #[must_use]
     pub fn keep(self, member: Arc<dyn Member>) -> Kept {
         let (stop, work) = (CancellationToken::new(), TaskTracker::new());
-        let kept =
-            Kept { store: self.store.clone(), stop: stop.clone(), work: work.clone() };
+        let kept = Kept { store: self.store.clone(), stop: stop.clone(), work: work.clone() };
         kept.store.set_present(&self.lease);
         let metrics = self.metrics.clone();
         listen::spawn(&kept.store, &member, &metrics, &stop, &work);
@@ -185,7 +184,8 @@ impl Keeper {
         remembered: &[Remembered],
         unsettled: &[(Resource, Rank)],
     ) -> Result<Joined, StoreError> {
-        let server = self.store.leave(old, self.ttl, &with_settle_times(remembered, unsettled)).await?;
+        let server =
+            self.store.leave(old, self.ttl, &with_settle_times(remembered, unsettled)).await?;
         let is_known = self.store.server() == server;
         if !is_known {
             self.store.assert(old, remembered, false, &server).await?;

@@ -142,8 +142,7 @@ impl Postgres {
             Due::Bury(id, settled) => {
                 let settle_ms = super::wire::millis(settled);
                 let asked = json!({"instance": id.as_i64(), "settle_ms": settle_ms});
-                let deleted: u64 =
-                    self.call(Operation::Instance, "fencegate_bury", &asked).await?;
+                let deleted: u64 = self.call(Operation::Instance, "fencegate_bury", &asked).await?;
                 if deleted > 0 {
                     tracing::info!(instance = %id, deleted, "grants of a fenced instance have settled");
                 }

@@ -9,7 +9,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// What a migration found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MigrateOutcome {
+pub enum MigrateOutcome {
     /// Nothing to do.
     WasCurrent,
     /// The schema was brought up to date.

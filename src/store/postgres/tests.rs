@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::wire::LookAnswer;
 use super::*;
+use crate::fence::{Mark, Rank, Resource, Token};
 use crate::metrics::Operation;
+use crate::servers::SOON;
 use crate::servers::postgres::Postgres as Server_;
 use crate::store::contract::{self, Shared, Subject};
-use crate::fence::{Mark, Rank, Resource, Token};
-use crate::servers::wait_until;
 use crate::store::{InstanceId, Raise, Raised, Revocation};
 
 mod life;
@@ -17,10 +17,10 @@ mod life;
 const TTL: Duration = Duration::from_secs(10);
 
 pub(super) fn settings(url: &str) -> PostgresSettings {
-    let options: PgConnectOptions = url.parse().unwrap();
+    let url = PostgresUrl::parse(url).unwrap();
     PostgresSettings {
-        pooled: options.clone(),
-        direct: options,
+        pooled: url.clone(),
+        direct: url,
         connections: 8,
         migrate: Migrate::AtStart,
         instance_ttl: TTL,
@@ -34,7 +34,7 @@ pub(super) async fn open(url: &str) -> Result<Postgres, ConnectError> {
 
 /// A server, and a run on it.
 struct Run {
-    server: Server_,
+    _server: Server_,
     store: Postgres,
     fences: PostgresFences,
     instance: InstanceId,
@@ -49,8 +49,18 @@ impl Run {
         let instance = join(&store).await;
         let beside = open(&server.url()).await.unwrap();
         let other = (PostgresFences::new(&beside, &TaskTracker::new()), join(&beside).await);
-        Run { server, store, fences, instance, other }
+        Run { _server: server, store, fences, instance, other }
     }
+}
+
+/// Waits until `level` holds.
+async fn until(what: &str, mut level: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !level().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, holds).await.unwrap_or_else(|_| panic!("in vain: {what}"));
 }
 
 /// Begins a run whose lease nobody keeps.
@@ -98,13 +108,12 @@ impl Shared for Run {
 
 /// Like `of_a_grant_and_a_newer_raise_at_once_one_knows_of_the_other`, with the one moment that counts made to
 /// last: a single statement for all of a raise fails here every time.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_raise_that_waited_for_a_lock_sees_the_grant_that_was_recorded_meanwhile() {
     let run = Run::first().await;
     let (one, two) = (run.store(), run.other());
-    let (resource, rank) = (Resource::new("r").unwrap(), |number| {
-        Rank::first(Token::from_i64(number).unwrap())
-    });
+    let (resource, rank) =
+        (Resource::new("r").unwrap(), |number| Rank::first(Token::from_i64(number).unwrap()));
     let raise = |number, grant| Raise {
         resource: resource.clone(),
         rank: rank(number),
@@ -122,10 +131,13 @@ async fn a_raise_that_waited_for_a_lock_sees_the_grant_that_was_recorded_meanwhi
 
     let newer = two.fences.raise(two.instance, raise(6, Some(TTL)));
     let commit = async {
-        let is_waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
-        tokio::task::block_in_place(|| {
-            wait_until("the newer raise waits", || run.server.sql(is_waiting) != "0");
-        });
+        let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)";
+        until("the newer raise waits", async || {
+            let (is_waiting,) =
+                sqlx::query_as(is_waiting).fetch_one(&run.store.0.pool).await.unwrap();
+            is_waiting
+        })
+        .await;
         sqlx::raw_sql("COMMIT").execute(&mut slow).await.unwrap();
     };
     let (newer, ()) = futures_util::future::join(newer, commit).await;

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use tokio_util::task::TaskTracker;
 
-use super::columns::{FenceColumns, fence_row, left_grant, millis, names, rank, resource};
 use super::Database;
+use super::columns::{FenceColumns, fence_row, left_grant, millis, names, rank, resource};
 use crate::clock::{Clock, WallTime};
 use crate::fence::{LeftGrant, Mark, Owner, Rank, Resource};
 use crate::metrics::Operation;
@@ -74,7 +74,11 @@ impl FenceStore for SqliteFences {
         Ok(false)
     }
 
-    async fn give_back(&self, _: InstanceId, grants: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
+    async fn give_back(
+        &self,
+        _: InstanceId,
+        grants: Vec<(Resource, Rank)>,
+    ) -> Result<(), StoreError> {
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
@@ -91,7 +95,11 @@ impl FenceStore for SqliteFences {
             .await
     }
 
-    async fn give_back_all_but(&self, _: InstanceId, keep: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
+    async fn give_back_all_but(
+        &self,
+        _: InstanceId,
+        keep: Vec<(Resource, Rank)>,
+    ) -> Result<(), StoreError> {
         let instance = self.database.instance().as_i64();
         self.database
             .call(Operation::GiveBack, move |connection| {
