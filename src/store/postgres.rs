@@ -29,7 +29,8 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use self::others::Others;
@@ -47,6 +48,9 @@ pub use url::PostgresUrl;
 /// A connection that is not there by then fails the call.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
+/// So long a call waits until the server that answered it was told what this instance remembers.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+
 /// A handle to the database. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Postgres(Arc<Inner>);
@@ -59,7 +63,7 @@ struct Inner {
     clock: Clock,
     tasks: TaskTracker,
     metrics: StoreMetrics,
-    server: Mutex<Server>,
+    server: watch::Sender<Server>,
     /// Something about this instance's lease has to be looked at now.
     doubtful: Notify,
     others: Mutex<Others>,
@@ -95,7 +99,7 @@ impl Postgres {
             clock,
             tasks: tasks.clone(),
             metrics,
-            server: Mutex::default(),
+            server: watch::Sender::default(),
             doubtful: Notify::new(),
             others: Mutex::default(),
             present: Mutex::new(Arc::new(InstanceLease::pending())),
@@ -103,20 +107,26 @@ impl Postgres {
     }
 
     fn server(&self) -> Server {
-        self.0.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.server.borrow().clone()
     }
 
     fn set_server(&self, server: Server) {
-        *self.0.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+        self.0.server.send_replace(server);
     }
 
     /// Whether an answer of this server counts. If not, the keeper of the lease is told.
     fn is_known(&self, server: &Server) -> bool {
-        let is_known = self.server() == *server;
+        let is_known = *self.0.server.borrow() == *server;
         if !is_known {
             self.0.doubtful.notify_one();
         }
         is_known
+    }
+
+    /// Waits until this server was told what this instance remembers. False: it was not, in good time.
+    async fn until_known(&self, server: &Server) -> bool {
+        let mut known = self.0.server.subscribe();
+        timeout(KNOWN_WITHIN, known.wait_for(|known| known == server)).await.is_ok()
     }
 
     /// The lease of the present run.

@@ -134,7 +134,7 @@ pub(super) fn other(place: &str, error: sqlx::Error) -> ConnectError {
 }
 
 fn place(options: &PgConnectOptions) -> String {
-    PostgresUrl(options.clone()).to_string()
+    PostgresUrl(Box::new(options.clone())).to_string()
 }
 
 /// What people see in `pg_stat_activity`.

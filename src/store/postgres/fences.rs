@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
@@ -158,12 +160,12 @@ impl Postgres {
         let rows: Vec<Value> =
             raises.iter().enumerate().map(|(nth, (_, asked))| raise(nth, asked)).collect();
         let asked = json!({"instance": instance.as_i64(), "raises": rows});
-        let answer: RaiseAnswer = self.call(Operation::Raise, "fencegate_raise", &asked).await?;
+        let answer: RaiseAnswer =
+            self.call_known(Operation::Raise, "fencegate_raise", &asked).await?;
         if !answer.member {
             self.0.doubtful.notify_one();
             return Err(is_over());
         }
-        self.counts(&answer.server)?;
         complete(answer.raised.len(), raises.len())?;
         answer.raised.into_iter().map(Raised::try_from).collect()
     }
@@ -187,17 +189,32 @@ impl Postgres {
             .collect();
         let asked = json!({"instance": instance.as_i64(), "asked": rows});
         let answer: ElsewhereAnswer =
-            self.call(Operation::Elsewhere, "fencegate_elsewhere", &asked).await?;
-        self.counts(&answer.server)?;
+            self.call_known(Operation::Elsewhere, "fencegate_elsewhere", &asked).await?;
         complete(answer.elsewhere.len(), rows.len())?;
         Ok(answer.elsewhere)
     }
 
-    fn counts(&self, server: &Server) -> Result<(), StoreError> {
-        if self.is_known(server) {
-            return Ok(());
+    /// Calls until the answer comes from a server that was told what this instance remembers, once more at
+    /// the most.
+    async fn call_known<A: Serialize, T: DeserializeOwned + AsRef<Server>>(
+        &self,
+        operation: Operation,
+        function: &'static str,
+        asked: &A,
+    ) -> Result<T, StoreError> {
+        let answer: T = self.call(operation, function, asked).await?;
+        if self.is_known(answer.as_ref()) {
+            return Ok(answer);
         }
-        Err(StoreError("the server is another one than before, or was restarted; it is being told what this instance remembers".into()))
+        if self.until_known(answer.as_ref()).await {
+            let again: T = self.call(operation, function, asked).await?;
+            if self.is_known(again.as_ref()) {
+                return Ok(again);
+            }
+        }
+        let why = "the server is another one than before, or was restarted, and does not know yet \
+                   what this instance remembers";
+        Err(StoreError(why.into()))
     }
 }
 

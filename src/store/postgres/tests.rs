@@ -12,7 +12,7 @@ use crate::servers::postgres::Postgres as Server_;
 use crate::store::contract::{self, Shared, Subject};
 use crate::store::{InstanceId, Raise, Raised, Revocation};
 
-mod life;
+mod start;
 
 const TTL: Duration = Duration::from_secs(10);
 

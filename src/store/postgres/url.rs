@@ -20,7 +20,7 @@ const PARAMETERS: [&str; 10] = [
 
 /// Where a server is and how to log on to it.
 #[derive(Clone)]
-pub struct PostgresUrl(pub(super) PgConnectOptions);
+pub struct PostgresUrl(pub(super) Box<PgConnectOptions>);
 
 impl PostgresUrl {
     /// Reads `postgres://user@host:port/database?sslmode=…`.
@@ -39,16 +39,16 @@ impl PostgresUrl {
                 return Err(format!("has an unknown parameter; it takes {known}"));
             }
         }
-        let options = text.parse().map_err(
+        let options: PgConnectOptions = text.parse().map_err(
             |_| "is no URL of the form postgres://user@host:port/database?sslmode=verify-full",
         )?;
-        Ok(PostgresUrl(options))
+        Ok(PostgresUrl(Box::new(options)))
     }
 
     /// The same with this password.
     #[must_use]
     pub fn with_password(self, password: &str) -> PostgresUrl {
-        PostgresUrl(self.0.password(password))
+        PostgresUrl(Box::new(self.0.password(password)))
     }
 
     /// Whether a text that [`PostgresUrl::parse`] takes holds a password.

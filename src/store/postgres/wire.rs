@@ -78,6 +78,18 @@ pub(super) struct LeftAnswer {
     pub(super) left: Vec<LeftColumns>,
 }
 
+impl AsRef<Server> for RaiseAnswer {
+    fn as_ref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl AsRef<Server> for ElsewhereAnswer {
+    fn as_ref(&self) -> &Server {
+        &self.server
+    }
+}
+
 /// A grant, or a mark, by its name.
 #[derive(Debug, Serialize)]
 pub(super) struct Named<'a> {
