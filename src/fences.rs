@@ -303,11 +303,17 @@ impl Fences {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// For how long this instance may admit without hearing from the store; `None`: it has it to itself.
+    /// Whether this instance may admit.
     #[must_use]
-    pub fn lease_left(&self) -> Option<Duration> {
+    pub fn is_live(&self) -> bool {
+        self.lease().is_live(self.shared.clock.now())
+    }
+
+    /// The time since this instance's lease was renewed; zero if it has the store to itself.
+    #[must_use]
+    pub fn lease_age(&self) -> Duration {
         let lease = self.lease();
-        lease.is_limited().then(|| lease.left(self.shared.clock.now()))
+        if lease.is_limited() { lease.age(self.shared.clock.now()) } else { Duration::ZERO }
     }
 
     /// A page of fences, from the store.

@@ -296,9 +296,9 @@ impl Census {
             )?,
             lease: seconds(
                 registry,
-                "fencegate_instance_lease_seconds",
-                "Time for which this instance may admit without hearing from the store; +Inf where \
-                 it has the store to itself.",
+                "fencegate_instance_lease_age_seconds",
+                "Time since this instance's own lease in the store was renewed; 0 where it has the \
+                 store to itself.",
             )?,
         })
     }

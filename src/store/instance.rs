@@ -41,27 +41,36 @@ impl std::fmt::Display for InstanceId {
 pub struct InstanceLease {
     id: AtomicI64,
     deadline: AtomicU64,
+    renewed_at: AtomicU64,
 }
 
 impl InstanceLease {
     /// One that never runs out, for the only instance of its store.
     #[must_use]
     pub const fn unlimited(id: InstanceId) -> InstanceLease {
-        InstanceLease { id: AtomicI64::new(id.0), deadline: AtomicU64::new(u64::MAX) }
+        InstanceLease::new(id, u64::MAX)
     }
 
     /// One that has not begun: the store does not know the run yet.
     #[must_use]
     pub const fn pending() -> InstanceLease {
         // Zero is no instance's name.
-        InstanceLease { id: AtomicI64::new(0), deadline: AtomicU64::new(0) }
+        InstanceLease::new(InstanceId(0), 0)
+    }
+
+    const fn new(id: InstanceId, deadline: u64) -> InstanceLease {
+        InstanceLease {
+            id: AtomicI64::new(id.0),
+            deadline: AtomicU64::new(deadline),
+            renewed_at: AtomicU64::new(0),
+        }
     }
 
     /// Begins a pending one.
-    pub fn begin(&self, id: InstanceId, deadline: Boottime) {
+    pub fn begin(&self, id: InstanceId, asked_at: Boottime, ttl: Duration) {
         // The name first: whoever finds the lease live goes on to use it.
         self.id.store(id.0, Ordering::Relaxed);
-        self.deadline.store(deadline.as_nanos(), Ordering::Release);
+        self.prolong(asked_at, ttl);
     }
 
     /// Whose lease it is. Means something only once it was live.
@@ -70,9 +79,11 @@ impl InstanceLease {
         InstanceId(self.id.load(Ordering::Relaxed))
     }
 
-    /// Puts the deadline off. Only whoever renews calls this and [`InstanceLease::end`].
-    pub fn prolong(&self, deadline: Boottime) {
-        self.deadline.store(deadline.as_nanos(), Ordering::Release);
+    /// Puts the deadline off, to `ttl` after the renewal was asked for. Only whoever renews calls this and
+    /// [`InstanceLease::end`].
+    pub fn prolong(&self, asked_at: Boottime, ttl: Duration) {
+        self.renewed_at.store(asked_at.as_nanos(), Ordering::Relaxed);
+        self.deadline.store((asked_at + ttl).as_nanos(), Ordering::Release);
     }
 
     /// Ends it for good.
@@ -92,10 +103,11 @@ impl InstanceLease {
         self.deadline.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// How long it lasts yet.
+    /// The time since the last renewal was asked for.
     #[must_use]
-    pub fn left(&self, now: Boottime) -> Duration {
-        Duration::from_nanos(self.deadline.load(Ordering::Acquire).saturating_sub(now.as_nanos()))
+    pub fn age(&self, now: Boottime) -> Duration {
+        let renewed_at = self.renewed_at.load(Ordering::Relaxed);
+        Duration::from_nanos(now.as_nanos().saturating_sub(renewed_at))
     }
 }
 

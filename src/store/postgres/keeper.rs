@@ -64,7 +64,7 @@ impl Keeper {
         let lease = Arc::new(InstanceLease::pending());
         let joined = store.join(ttl).await?;
         store.set_server(joined.server);
-        lease.begin(joined.id, joined.sent + ttl);
+        lease.begin(joined.id, joined.sent, ttl);
         let (deadline, renew_at) = (joined.sent + ttl, joined.sent + ttl / 3);
         Ok(Keeper { store: store.clone(), ttl, metrics, lease, deadline, renew_at })
     }
@@ -149,7 +149,7 @@ impl Keeper {
         if now < self.deadline {
             self.deadline = sent + self.ttl;
             self.renew_at = sent + self.ttl / 3;
-            self.lease.prolong(self.deadline);
+            self.lease.prolong(sent, self.ttl);
         }
         Standing::Member
     }
@@ -175,7 +175,7 @@ impl Keeper {
         self.renew_at = joined.sent + self.ttl / 3;
         tracing::info!(instance = %joined.id, before = %old, "this instance started over");
         self.store.set_present(&self.lease);
-        self.lease.begin(joined.id, self.deadline);
+        self.lease.begin(joined.id, joined.sent, self.ttl);
     }
 
     async fn rejoin(
