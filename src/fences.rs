@@ -14,7 +14,7 @@ mod in_doubt;
 mod permit;
 mod slot;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::{Boottime, Clock};
 use crate::coordinator::{Coordinator, CoordinatorError};
-use crate::fence::{Epoch, Rank, Resource, Step, Terms, Token};
+use crate::fence::{Epoch, Grant, OverGrant, Rank, Resource, Step, Terms, Token};
 use crate::metrics::FenceMetrics;
 use crate::store::{FenceRow, FenceStore, InstanceId, InstanceLease, Left, StoreError};
 use crate::trace::TraceId;
@@ -34,7 +34,7 @@ pub use conversation::OperatorRaise;
 use conversation::{Asked, answer_within};
 pub use housekeeping::Bounds;
 pub use in_doubt::{DoubtView, Doubts, LeftView, Write};
-pub use permit::Permit;
+pub use permit::{Permit, Right};
 pub(crate) use slot::Slot;
 
 /// What a write asks for.
@@ -109,8 +109,8 @@ pub struct Fences {
     bounds: Bounds,
 }
 
-/// A grant, by the run that has it.
-type Over = (InstanceId, Resource, Rank);
+/// A grant whose writes are over, and the run that has it.
+type Over = (InstanceId, Resource, OverGrant);
 
 /// What a permit needs when it ends.
 pub(crate) struct Shared {
@@ -125,11 +125,17 @@ pub(crate) struct Shared {
     /// No write that has to wait is admitted any more.
     is_closed: AtomicBool,
     over: mpsc::Sender<Over>,
+    /// The number of the last grant that was asked for.
+    last_grant: AtomicI64,
     /// Revoked grants whose writes are being waited for, and how long these may finish.
-    making_way: DashMap<Over, Option<Duration>>,
+    making_way: DashMap<(InstanceId, Resource, Rank), Option<Duration>>,
 }
 
 impl Shared {
+    fn new_grant(&self, settle: Duration) -> Grant {
+        Grant { settle, number: self.last_grant.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
     fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -167,6 +173,7 @@ impl Fences {
                 cuts: AtomicU64::new(0),
                 is_closed: AtomicBool::new(false),
                 over,
+                last_grant: AtomicI64::new(0),
                 making_way: DashMap::new(),
             }),
             dead_since: clock.now(),

@@ -29,6 +29,7 @@ CREATE TABLE grants (
     token     bigint  NOT NULL,
     instance  bigint  NOT NULL,
     settle_ms bigint  NOT NULL,
+    number    bigint  NOT NULL,                -- tells this record from an earlier one of the same name
     revoked   boolean NOT NULL DEFAULT false,  -- a newer token waits for it
     drain_ms  bigint,                          -- how long its writes may finish; none: they are not cut
     PRIMARY KEY (resource, epoch, token, instance)
@@ -75,7 +76,7 @@ BEGIN
 END $$;
 
 -- One batch of raises: {instance, raises: [{nth, resource, epoch, token, confirmed, owner, settle_ms,
--- drain_ms}]}. Answers {server, member, raised: [[epoch, token, confirmed, elsewhere]]}, in their order.
+-- number, drain_ms}]}. Answers {server, member, raised: [[epoch, token, confirmed, elsewhere]]}, in their order.
 CREATE FUNCTION fencegate_raise(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     me     bigint := (asked ->> 'instance')::bigint;
@@ -89,15 +90,17 @@ BEGIN
 
     -- Each statement from here on sees what was committed while the one above waited for its locks. In one
     -- statement with it, grants that were recorded meanwhile would not be seen.
-    INSERT INTO grants (resource, epoch, token, instance, settle_ms)
-    SELECT resource, epoch, token, me, max(r.settle_ms)
-    FROM jsonb_to_recordset(raises) AS r (resource text, epoch bigint, token bigint, settle_ms bigint)
+    INSERT INTO grants (resource, epoch, token, instance, settle_ms, number)
+    SELECT resource, epoch, token, me, max(r.settle_ms), max(r.number)
+    FROM jsonb_to_recordset(raises)
+        AS r (resource text, epoch bigint, token bigint, settle_ms bigint, number bigint)
     JOIN fences f USING (resource, epoch, token)
     WHERE r.settle_ms IS NOT NULL
     GROUP BY resource, epoch, token
     ORDER BY resource COLLATE "C"
     ON CONFLICT (resource, epoch, token, instance) DO UPDATE
-        SET settle_ms = greatest(grants.settle_ms, excluded.settle_ms);
+        SET settle_ms = greatest(grants.settle_ms, excluded.settle_ms),
+            number = greatest(grants.number, excluded.number);
 
     WITH newest AS (
         SELECT resource, epoch, token, min(r.drain_ms) AS drain_ms
@@ -149,7 +152,8 @@ CREATE FUNCTION fencegate_load(asked jsonb) RETURNS jsonb LANGUAGE sql STABLE AS
     FROM fences WHERE resource IN (SELECT jsonb_array_elements_text(asked -> 'resources'))
 $$;
 
--- Deletes grants of one instance: {instance, grants: [{resource, epoch, token}]}. Who waits is told.
+-- Deletes grants of one instance: {instance, grants: [{resource, epoch, token, number}]}, a request that comes late
+-- none but those it means. Who waits is told.
 CREATE FUNCTION fencegate_give_back(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     waited_for text[];
@@ -157,8 +161,9 @@ BEGIN
     WITH due AS (
         SELECT g.resource, g.epoch, g.token
         FROM grants g
-        JOIN jsonb_to_recordset(asked -> 'grants') AS r (resource text, epoch bigint, token bigint)
-            USING (resource, epoch, token)
+        JOIN jsonb_to_recordset(asked -> 'grants')
+            AS r (resource text, epoch bigint, token bigint, number bigint)
+            USING (resource, epoch, token, number)
         WHERE g.instance = (asked ->> 'instance')::bigint
         ORDER BY g.resource, g.epoch, g.token
         FOR UPDATE OF g
@@ -179,13 +184,12 @@ DECLARE
     me bigint := (asked ->> 'instance')::bigint;
 BEGIN
     RETURN fencegate_give_back(jsonb_build_object('instance', me, 'grants', (
-        SELECT coalesce(jsonb_agg(jsonb_build_object('resource', resource, 'epoch', epoch, 'token', token)), '[]')
-        FROM (
-            SELECT resource, epoch, token FROM grants WHERE instance = me
-            EXCEPT
+        SELECT coalesce(jsonb_agg(jsonb_build_object(
+            'resource', resource, 'epoch', epoch, 'token', token, 'number', number)), '[]')
+        FROM grants
+        WHERE instance = me AND (resource, epoch, token) NOT IN (
             SELECT resource, epoch, token FROM jsonb_to_recordset(asked -> 'keep')
-                AS k (resource text, epoch bigint, token bigint)
-        ) AS over
+                AS k (resource text, epoch bigint, token bigint))
     )));
 END $$;
 
@@ -209,7 +213,7 @@ BEGIN
 END $$;
 
 -- What an instance has to know of the others: {instance} → {server, revoked: its grants that others wait for,
--- [[resource, epoch, token, [epoch, token, confirmed] of the mark, drain_ms]], others: [[id, renewals, ttl_ms,
+-- [[resource, epoch, token, number, [epoch, token, confirmed] of the mark, drain_ms]], others: [[id, renewals, ttl_ms,
 -- fenced]]}
 CREATE FUNCTION fencegate_look(asked jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
@@ -217,7 +221,7 @@ CREATE FUNCTION fencegate_look(asked jsonb) RETURNS jsonb LANGUAGE sql STABLE AS
         'revoked', (
             SELECT coalesce(jsonb_agg(line), '[]')
             FROM (
-                SELECT jsonb_build_array(resource, g.epoch, g.token,
+                SELECT jsonb_build_array(resource, g.epoch, g.token, g.number,
                     jsonb_build_array(f.epoch, f.token, f.confirmed), g.drain_ms) AS line
                 FROM grants g JOIN fences f USING (resource)
                 WHERE g.instance = (asked ->> 'instance')::bigint AND g.revoked
@@ -273,7 +277,7 @@ BEGIN
     RETURN to_jsonb(count);
 END $$;
 
--- Ends a run: {instance, ttl_ms, keep: [{resource, epoch, token, settle_ms}]}. Its grants are given back but for
+-- Ends a run: {instance, ttl_ms, keep: [{resource, epoch, token, settle_ms, number}]}. Its grants are given back but for
 -- those, whose writes may still take effect. Where the row was lost it is made again, with those grants.
 CREATE FUNCTION fencegate_leave(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -283,10 +287,10 @@ BEGIN
     ON CONFLICT (id) DO NOTHING;
     PERFORM FROM instances WHERE id = me FOR UPDATE;
     UPDATE instances SET fenced = true WHERE id = me AND NOT fenced;
-    INSERT INTO grants (resource, epoch, token, instance, settle_ms)
-    SELECT resource, epoch, token, me, settle_ms
+    INSERT INTO grants (resource, epoch, token, instance, settle_ms, number)
+    SELECT resource, epoch, token, me, settle_ms, number
     FROM jsonb_to_recordset(asked -> 'keep')
-        AS k (resource text, epoch bigint, token bigint, settle_ms bigint)
+        AS k (resource text, epoch bigint, token bigint, settle_ms bigint, number bigint)
     WHERE settle_ms IS NOT NULL
     ORDER BY resource COLLATE "C"
     ON CONFLICT DO NOTHING;
@@ -303,7 +307,7 @@ BEGIN
 END $$;
 
 -- Tells a server that may have lost them what an instance remembers: {instance, marks: [{resource, epoch,
--- token, confirmed}], grants: [{resource, epoch, token, settle_ms}]} → {server, member}. The marks are raised
+-- token, confirmed}], grants: [{resource, epoch, token, settle_ms, number}]} → {server, member}. The marks are raised
 -- whether it is a member or not.
 CREATE FUNCTION fencegate_assert(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -312,14 +316,16 @@ DECLARE
 BEGIN
     PERFORM fencegate_raise_marks(asked -> 'marks');
     IF is_member THEN
-        INSERT INTO grants (resource, epoch, token, instance, settle_ms, revoked)
-        SELECT resource, a.epoch, a.token, me, a.settle_ms, (a.epoch, a.token) < (f.epoch, f.token)
+        INSERT INTO grants (resource, epoch, token, instance, settle_ms, number, revoked)
+        SELECT resource, a.epoch, a.token, me, a.settle_ms, a.number,
+            (a.epoch, a.token) < (f.epoch, f.token)
         FROM jsonb_to_recordset(asked -> 'grants')
-            AS a (resource text, epoch bigint, token bigint, settle_ms bigint)
+            AS a (resource text, epoch bigint, token bigint, settle_ms bigint, number bigint)
         JOIN fences f USING (resource)
         ORDER BY resource COLLATE "C", a.epoch, a.token
         ON CONFLICT (resource, epoch, token, instance) DO UPDATE
             SET settle_ms = greatest(grants.settle_ms, excluded.settle_ms),
+                number = greatest(grants.number, excluded.number),
                 revoked = grants.revoked OR excluded.revoked;
     END IF;
     RETURN jsonb_build_object('server', fencegate_server(), 'member', is_member);

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Fences, Over, Shared, Slot};
+use super::{Fences, Shared, Slot};
 use crate::clock::Boottime;
-use crate::fence::{Mark, Rank, Resource, Step};
+use crate::fence::{Mark, OverGrant, Rank, Resource, Step};
 use crate::store::{InstanceId, InstanceLease, Member, Remembered, Revocation};
 
 /// Notifications can get lost: then this is how late it is noticed that others have made way.
@@ -29,18 +29,19 @@ impl Member for Fences {
             if present.instance() != instance {
                 continue;
             }
-            let name = (instance, revocation.resource.clone(), revocation.grant);
+            let Revocation { resource, grant, mark, drain: limit } = revocation;
+            let name = (instance, resource, grant.rank);
             if let Some(mut drain) = self.shared.making_way.get_mut(&name) {
-                *drain = shortest(*drain, revocation.drain);
+                *drain = shortest(*drain, limit);
                 drop(drain);
                 slot.iter().for_each(|slot| slot.changed.notify_waiters());
                 continue;
             }
             self.shared.metrics.revoked.inc();
-            self.shared.making_way.insert(name.clone(), revocation.drain);
+            self.shared.making_way.insert(name.clone(), limit);
             let shared = Arc::clone(&self.shared);
             self.shared.tasks.spawn(async move {
-                make_way(&shared, slot, &name, revocation.mark).await;
+                make_way(&shared, slot, &name, grant, mark).await;
                 shared.making_way.remove(&name);
             });
         }
@@ -89,8 +90,14 @@ fn shortest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> 
 }
 
 /// Lets the writes of a revoked grant end, cutting them when their time is up, then gives it back.
-async fn make_way(shared: &Shared, slot: Option<Arc<Slot>>, name: &Over, mark: Mark) {
-    let (instance, resource, grant) = name.clone();
+async fn make_way(
+    shared: &Shared,
+    slot: Option<Arc<Slot>>,
+    name: &(InstanceId, Resource, Rank),
+    grant: OverGrant,
+    mark: Mark,
+) {
+    let (instance, resource, _) = name.clone();
     // Without a cell nothing is under way: a slot is given up only when its grants are.
     if let Some(slot) = slot {
         let is_news = {
@@ -104,7 +111,7 @@ async fn make_way(shared: &Shared, slot: Option<Arc<Slot>>, name: &Over, mark: M
         };
         if is_news {
             slot.changed.notify_waiters();
-            tracing::info!(%resource, mark = %mark.rank.token, revoked = %grant.token, "grant revoked");
+            tracing::info!(%resource, mark = %mark.rank.token, revoked = %grant.rank.token, "grant revoked");
         }
         loop {
             let mut changed = pin!(slot.changed.notified());

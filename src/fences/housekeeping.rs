@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Fences, LeftView, Over, Slot, answer_within};
 use crate::clock::Boottime;
-use crate::fence::{Rank, Resource};
+use crate::fence::{OverGrant, Resource};
 use crate::store::{FenceStore, InstanceId, StoreError};
 
 pub(super) const QUEUE_GRANTS: usize = 4096;
@@ -73,13 +73,13 @@ async fn forget_left(fences: Weak<Fences>) {
 /// A place in memory that is being given up, and the grants that go with it.
 pub(super) struct Closing {
     pub(super) slot: Arc<Slot>,
-    pub(super) ranks: Vec<Rank>,
+    pub(super) grants: Vec<OverGrant>,
 }
 
 impl Closing {
     fn grants(&self) -> impl Iterator<Item = Over> {
-        let Closing { slot, ranks } = self;
-        ranks.iter().map(|rank| (slot.lease.instance(), slot.resource.clone(), *rank))
+        let Closing { slot, grants } = self;
+        grants.iter().map(|grant| (slot.lease.instance(), slot.resource.clone(), *grant))
     }
 }
 
@@ -88,9 +88,9 @@ async fn give_back_by_run(
     store: &dyn FenceStore,
     over: impl Iterator<Item = Over>,
 ) -> Result<(), StoreError> {
-    let mut by_run: BTreeMap<InstanceId, Vec<(Resource, Rank)>> = BTreeMap::new();
-    for (instance, resource, rank) in over {
-        by_run.entry(instance).or_default().push((resource, rank));
+    let mut by_run: BTreeMap<InstanceId, Vec<(Resource, OverGrant)>> = BTreeMap::new();
+    for (instance, resource, grant) in over {
+        by_run.entry(instance).or_default().push((resource, grant));
     }
     for (instance, grants) in by_run {
         store.give_back(instance, grants).await?;
@@ -141,9 +141,9 @@ impl Fences {
             }
             let mut cell = slot.cell();
             if cell.used_at() < oldest_kept
-                && let Some(ranks) = cell.close(now)
+                && let Some(grants) = cell.close(now)
             {
-                closing.push(Closing { slot: Arc::clone(&slot), ranks: ranks.to_vec() });
+                closing.push(Closing { slot: Arc::clone(&slot), grants: grants.to_vec() });
             }
         }
         closing

@@ -17,6 +17,15 @@ pub struct Permit {
     ended: bool,
 }
 
+/// Until when a write may be sent.
+#[derive(Clone, Debug)]
+pub struct Right {
+    /// It ends with this, which is to be looked at right before each byte goes out.
+    pub lease: Arc<InstanceLease>,
+    /// What was given to the kernel before that may still be sent for so long.
+    pub settle: Duration,
+}
+
 impl Permit {
     pub(super) fn new(slot: Arc<Slot>, rank: Rank, terms: &Terms) -> Permit {
         let Terms { settle, drain, .. } = *terms;
@@ -54,10 +63,12 @@ impl Permit {
         self.slot.cell().is_cut(self.rank) && (self.yields || is_closed())
     }
 
-    /// The right to send, where it can run out: to be looked at right before each byte goes out.
+    /// The right to send, where it can run out.
     #[must_use]
-    pub fn limited_lease(&self) -> Option<&Arc<InstanceLease>> {
-        Some(&self.slot.lease).filter(|lease| lease.is_limited())
+    pub fn right(&self) -> Option<Right> {
+        let lease = &self.slot.lease;
+        let right = || Right { lease: Arc::clone(lease), settle: self.settle };
+        lease.is_limited().then(right)
     }
 
     fn end_in_doubt(&mut self, write: Write) {

@@ -5,39 +5,82 @@
 //! holds goes with the connection; what the kernel holds would be sent on for minutes to an upstream
 //! that stands still. So a connection that ends without an orderly shutdown is reset, which throws the
 //! kernel's queue away too; a killed process ends its connections in the same way.
+//!
+//! Where several instances share a store, the right to send ends with the instance's lease. The clock is
+//! read right before each write to the kernel, so that a process that was suspended for longer sends
+//! nothing when it wakes up. What the kernel had already it drops by itself after the settle time.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::sockopt::{set_socket_linger, set_tcp_user_timeout};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::clock::Clock;
+use crate::fences::Right;
 
 /// See the module.
 pub(super) struct UpstreamSocket {
     stream: TcpStream,
-    is_dirty: Arc<AtomicBool>,
+    clock: Clock,
+    state: Arc<State>,
+    /// The kernel was told how long it may keep what it cannot send.
+    is_bounded: bool,
 }
 
-/// Tells whether hyper holds bytes that it was not able to hand to the kernel yet.
+#[derive(Default)]
+struct State {
+    is_dirty: AtomicBool,
+    /// Whether there is a right below, so that the usual write takes no lock.
+    is_limited: AtomicBool,
+    right: Mutex<Option<Right>>,
+}
+
+/// What both ends of the line know of its socket: whether hyper holds bytes that it was not able to hand to
+/// the kernel yet, and until when it may.
 #[derive(Clone)]
-pub(super) struct Dirty(Arc<AtomicBool>);
+pub(super) struct Dirty(Arc<State>);
 
 impl UpstreamSocket {
-    pub(super) fn new(stream: TcpStream) -> io::Result<(UpstreamSocket, Dirty)> {
+    pub(super) fn new(stream: TcpStream, clock: Clock) -> io::Result<(UpstreamSocket, Dirty)> {
         stream.set_nodelay(true)?;
         stream.set_zero_linger()?;
-        let is_dirty = Arc::new(AtomicBool::new(false));
-        Ok((UpstreamSocket { stream, is_dirty: Arc::clone(&is_dirty) }, Dirty(is_dirty)))
+        let state = Arc::new(State::default());
+        let dirty = Dirty(Arc::clone(&state));
+        Ok((UpstreamSocket { stream, clock, state, is_bounded: false }, dirty))
+    }
+
+    fn check_right(&mut self) -> io::Result<()> {
+        let right = self.state.right.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(Right { lease, settle }) = right else { return Ok(()) };
+        if !self.is_bounded {
+            let millis = u32::try_from(settle.as_millis()).unwrap_or(u32::MAX).max(1);
+            set_tcp_user_timeout(&self.stream, millis)?;
+            self.is_bounded = true;
+        }
+        if lease.is_live(self.clock.now()) {
+            return Ok(());
+        }
+        Err(io::Error::other("the lease of this gateway instance in the fence store ran out"))
     }
 }
 
 impl Dirty {
     pub(super) fn is_dirty(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.is_dirty.load(Ordering::Acquire)
+    }
+
+    /// What is sent from now on is sent by this right; `None`: without limit.
+    pub(super) fn limit(&self, right: Option<Right>) {
+        let is_limited = right.is_some();
+        if is_limited || self.0.is_limited.load(Ordering::Acquire) {
+            *self.0.right.lock().unwrap_or_else(PoisonError::into_inner) = right;
+            self.0.is_limited.store(is_limited, Ordering::Release);
+        }
     }
 }
 
@@ -57,14 +100,17 @@ impl AsyncWrite for UpstreamSocket {
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.is_dirty.store(true, Ordering::Release);
+        self.state.is_dirty.store(true, Ordering::Release);
+        if self.state.is_limited.load(Ordering::Acquire) {
+            self.check_right()?;
+        }
         Pin::new(&mut self.stream).poll_write(cx, data)
     }
 
     /// hyper flushes only when its own buffer is empty.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.is_dirty.store(false, Ordering::Release);
+        self.state.is_dirty.store(false, Ordering::Release);
         Poll::Ready(Ok(()))
     }
 

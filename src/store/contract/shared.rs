@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join;
 
-use super::{Run, SETTLE, Subject, confirmed, left, raise, rank, resource};
+use super::{Run, SETTLE, Subject, confirmed, left, over, raise, rank, resource};
+use crate::fence::{Grant, OverGrant};
 use crate::store::{InstanceId, Raise, Raised};
 
 /// A subject that can have a second run beside the present one.
@@ -24,6 +25,7 @@ macro_rules! tests {
             a_stale_raise_revokes_nothing,
             the_shortest_drain_counts,
             a_run_does_not_give_back_anothers_grant,
+            a_late_request_to_delete_a_grant_finds_no_other,
             a_run_that_is_gone_raises_nothing,
             of_a_grant_and_a_newer_raise_at_once_one_knows_of_the_other,
         );
@@ -57,7 +59,7 @@ pub(in crate::store) async fn whoever_raises_is_told_of_older_grants_of_others_u
     assert_eq!(subject.revoked(one.instance).await, [("r".to_owned(), 5, None)]);
     assert_eq!(subject.revoked(two.instance).await, []);
 
-    one.give_back(vec![(resource("r"), rank(5))]).await.unwrap();
+    one.give_back(vec![(resource("r"), over(5))]).await.unwrap();
 
     assert!(!is_elsewhere(6).await);
     assert_eq!(subject.revoked(one.instance).await, []);
@@ -70,7 +72,7 @@ pub(in crate::store) async fn the_same_token_goes_on_beside_another_runs_grant(
     let (one, two) = (subject.store(), subject.other());
     assert_eq!(one.raise(raise("r", 5)).await.unwrap(), RAISED(5, false));
     assert_eq!(two.raise(raise("r", 5)).await.unwrap(), RAISED(5, false));
-    one.give_back(vec![(resource("r"), rank(5))]).await.unwrap();
+    one.give_back(vec![(resource("r"), over(5))]).await.unwrap();
     assert_eq!(one.raise(raise("r", 6)).await.unwrap(), RAISED(6, true), "the other one's stayed");
 }
 
@@ -96,9 +98,24 @@ pub(in crate::store) async fn the_shortest_drain_counts(subject: &mut impl Share
 pub(in crate::store) async fn a_run_does_not_give_back_anothers_grant(subject: &mut impl Shared) {
     let (one, two) = (subject.store(), subject.other());
     one.raise(raise("r", 5)).await.unwrap();
-    two.give_back(vec![(resource("r"), rank(5))]).await.unwrap();
+    two.give_back(vec![(resource("r"), over(5))]).await.unwrap();
     two.give_back_all_but(Vec::new()).await.unwrap();
     assert_eq!(two.raise(raise("r", 6)).await.unwrap(), RAISED(6, true));
+}
+
+pub(in crate::store) async fn a_late_request_to_delete_a_grant_finds_no_other(
+    subject: &mut impl Shared,
+) {
+    let (one, two) = (subject.store(), subject.other());
+    one.raise(raise("r", 5)).await.unwrap();
+    one.give_back(vec![(resource("r"), over(5))]).await.unwrap();
+    let again = Raise { grant: Some(Grant { settle: SETTLE, number: 2 }), ..raise("r", 5) };
+    one.raise(again).await.unwrap();
+    one.give_back(vec![(resource("r"), over(5))]).await.unwrap();
+    assert_eq!(two.raise(raise("r", 6)).await.unwrap(), RAISED(6, true));
+    let second = OverGrant { number: Some(2), ..over(5) };
+    one.give_back(vec![(resource("r"), second)]).await.unwrap();
+    assert_eq!(two.raise(raise("r", 6)).await.unwrap(), RAISED(6, false));
 }
 
 pub(in crate::store) async fn a_run_that_is_gone_raises_nothing(subject: &mut impl Shared) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LONGER, SETTLE, Subject, all_left, left, raise, rank, resource};
+use super::{LONGER, SETTLE, Subject, all_left, grant, left, over, raise, rank, resource};
 use crate::fence::LeftGrant;
 use crate::store::Raise;
 
@@ -44,13 +44,13 @@ pub(in crate::store) async fn what_an_earlier_run_left_is_given_back_by_the_pres
     subject.next_run().await;
 
     let store = &subject.store();
-    store.give_back(vec![(resource("r"), rank(5))]).await.unwrap();
+    store.give_back(vec![(resource("r"), over(5))]).await.unwrap();
     assert_eq!(left(store, "r").await, []);
 }
 
 pub(in crate::store) async fn a_grant_that_is_taken_again_is_this_runs(subject: &mut impl Subject) {
     let store = &subject.store();
-    store.raise(Raise { grant: Some(LONGER), ..raise("r", 5) }).await.unwrap();
+    store.raise(Raise { grant: grant(LONGER), ..raise("r", 5) }).await.unwrap();
     subject.next_run().await;
 
     let store = &subject.store();
@@ -69,7 +69,7 @@ pub(in crate::store) async fn what_is_left_is_forgotten_by_its_settle_time(
 ) {
     let store = &subject.store();
     store.raise(raise("r", 5)).await.unwrap();
-    store.raise(Raise { grant: Some(LONGER), ..raise("s", 6) }).await.unwrap();
+    store.raise(Raise { grant: grant(LONGER), ..raise("s", 6) }).await.unwrap();
     subject.next_run().await;
 
     let store = &subject.store();

@@ -13,7 +13,7 @@ use super::wire::{
     ElsewhereAnswer, FenceColumns, LeftAnswer, LoadedColumns, Named, RaiseAnswer, raise,
 };
 use super::{Postgres, Server};
-use crate::fence::{Mark, Rank, Resource};
+use crate::fence::{Mark, OverGrant, Rank, Resource};
 use crate::metrics::Operation;
 use crate::store::{
     Batcher, FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError,
@@ -74,12 +74,14 @@ impl FenceStore for PostgresFences {
     async fn give_back(
         &self,
         instance: InstanceId,
-        grants: Vec<(Resource, Rank)>,
+        grants: Vec<(Resource, OverGrant)>,
     ) -> Result<(), StoreError> {
         if grants.is_empty() {
             return Ok(());
         }
-        let asked = json!({"instance": instance.as_i64(), "grants": names(&grants)});
+        let over: Vec<_> =
+            grants.iter().map(|(resource, over)| Named::over(resource, *over)).collect();
+        let asked = json!({"instance": instance.as_i64(), "grants": over});
         self.store.call(Operation::GiveBack, "fencegate_give_back", &asked).await
     }
 
@@ -88,7 +90,9 @@ impl FenceStore for PostgresFences {
         instance: InstanceId,
         keep: Vec<(Resource, Rank)>,
     ) -> Result<(), StoreError> {
-        let asked = json!({"instance": instance.as_i64(), "keep": names(&keep)});
+        let keep: Vec<_> =
+            keep.iter().map(|(resource, rank)| Named::rank(resource, *rank)).collect();
+        let asked = json!({"instance": instance.as_i64(), "keep": keep});
         self.store.call(Operation::GiveBack, "fencegate_give_back_all_but", &asked).await
     }
 
@@ -224,10 +228,6 @@ fn complete(answers: usize, asked: usize) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(StoreError(format!("{asked} were asked about, {answers} were answered").into()))
-}
-
-fn names(grants: &[(Resource, Rank)]) -> Vec<Named<'_>> {
-    grants.iter().map(|(resource, rank)| Named::grant(resource, *rank, None)).collect()
 }
 
 fn is_over() -> StoreError {

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::wire::{MemberAnswer, Named, ServerAnswer, millis};
 use super::{InstanceMetrics, Postgres, Server, listen};
 use crate::clock::{Boottime, Clock};
-use crate::fence::{Rank, Resource};
+use crate::fence::{Grant, Rank, Resource};
 use crate::metrics::Operation;
 use crate::store::{InstanceId, InstanceLease, Member, Remembered, StoreError};
 
@@ -184,8 +184,7 @@ impl Keeper {
         remembered: &[Remembered],
         unsettled: &[(Resource, Rank)],
     ) -> Result<Joined, StoreError> {
-        let server =
-            self.store.leave(old, self.ttl, &with_settle_times(remembered, unsettled)).await?;
+        let server = self.store.leave(old, self.ttl, &as_recorded(remembered, unsettled)).await?;
         let is_known = self.store.server() == server;
         if !is_known {
             self.store.assert(old, remembered, false, &server).await?;
@@ -231,21 +230,21 @@ struct Joined {
     sent: Boottime,
 }
 
-/// A grant whose writes may still take effect, with its settle time where it is known.
-type KeptGrant = (Resource, Rank, Option<Duration>);
+/// A grant whose writes may still take effect, and what is recorded with it.
+type KeptGrant = (Resource, Rank, Option<Grant>);
 
 /// In case that the store lost the grants: then they are recorded again.
-fn with_settle_times(remembered: &[Remembered], unsettled: &[(Resource, Rank)]) -> Vec<KeptGrant> {
-    let mut settle_times = HashMap::new();
+fn as_recorded(remembered: &[Remembered], unsettled: &[(Resource, Rank)]) -> Vec<KeptGrant> {
+    let mut records = HashMap::new();
     for Remembered { resource, grants, .. } in remembered {
-        for (rank, settle) in grants {
-            settle_times.insert((resource, *rank), *settle);
+        for (rank, grant) in grants {
+            records.insert((resource, *rank), *grant);
         }
     }
-    let with_settle_time = |(resource, rank): &(Resource, Rank)| {
-        (resource.clone(), *rank, settle_times.get(&(resource, *rank)).copied())
+    let as_recorded = |(resource, rank): &(Resource, Rank)| {
+        (resource.clone(), *rank, records.get(&(resource, *rank)).copied())
     };
-    unsettled.iter().map(with_settle_time).collect()
+    unsettled.iter().map(as_recorded).collect()
 }
 
 impl Postgres {
@@ -273,7 +272,10 @@ impl Postgres {
     ) -> Result<Server, StoreError> {
         let keep: Vec<_> = keep
             .iter()
-            .map(|(resource, rank, settle)| Named::grant(resource, *rank, *settle))
+            .map(|(resource, rank, grant)| match grant {
+                Some(grant) => Named::grant(resource, *rank, *grant),
+                None => Named::rank(resource, *rank),
+            })
             .collect();
         let asked = json!({"instance": id.as_i64(), "ttl_ms": millis(ttl), "keep": keep});
         let ServerAnswer { server } =
@@ -304,7 +306,7 @@ impl Postgres {
                 .iter()
                 .filter(|_| with_grants)
                 .flat_map(|Remembered { resource, grants, .. }| {
-                    grants.iter().map(|(rank, settle)| Named::grant(resource, *rank, Some(*settle)))
+                    grants.iter().map(|(rank, grant)| Named::grant(resource, *rank, *grant))
                 })
                 .collect();
             let asked = json!({"instance": id.as_i64(), "marks": marks, "grants": grants});

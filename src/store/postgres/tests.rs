@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::wire::LookAnswer;
 use super::*;
-use crate::fence::{Mark, Rank, Resource, Token};
+use crate::fence::{Grant, Mark, Rank, Resource, Token};
 use crate::metrics::Operation;
 use crate::servers::SOON;
 use crate::servers::postgres::Postgres as Server_;
@@ -102,7 +102,7 @@ impl Shared for Run {
         let look: LookAnswer =
             self.store.call(Operation::Look, "fencegate_look", &asked).await.unwrap();
         let revoked = look.revoked.into_iter().map(|row| Revocation::try_from(row).unwrap());
-        revoked.map(|it| (it.resource.to_string(), it.grant.token.get(), it.drain)).collect()
+        revoked.map(|it| (it.resource.to_string(), it.grant.rank.token.get(), it.drain)).collect()
     }
 }
 
@@ -124,12 +124,12 @@ async fn a_raise_that_waited_for_a_lock_sees_the_grant_that_was_recorded_meanwhi
     };
     two.fences.raise(two.instance, raise(5, None)).await.unwrap();
     let mut slow = connect::connect(&run.store.0.direct).await.unwrap();
-    let older = wire::raise(0, &raise(5, Some(TTL)));
+    let older = wire::raise(0, &raise(5, Some(Grant { settle: TTL, number: 1 })));
     let older = json!({"instance": one.instance.as_i64(), "raises": [older]});
     let sql = format!("BEGIN; SELECT fencegate_raise('{older}')");
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut slow).await.unwrap();
 
-    let newer = two.fences.raise(two.instance, raise(6, Some(TTL)));
+    let newer = two.fences.raise(two.instance, raise(6, Some(Grant { settle: TTL, number: 1 })));
     let commit = async {
         let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)";
         until("the newer raise waits", async || {

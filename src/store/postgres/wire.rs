@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Server;
 use super::others::Other;
 use crate::clock::WallTime;
-use crate::fence::{Epoch, LeftGrant, Mark, Rank, Resource, Token};
+use crate::fence::{Epoch, Grant, LeftGrant, Mark, OverGrant, Rank, Resource, Token};
 use crate::store::{FenceRow, InstanceId, Raise, Raised, Revocation, StoreError};
 
 /// Epoch, token, confirmed.
@@ -27,9 +27,9 @@ pub(super) struct LoadedColumns(pub(super) String, i64, i64, bool);
 #[derive(Debug, Deserialize)]
 pub(super) struct FenceColumns(String, i64, i64, bool, Option<String>, i64);
 
-/// Resource, epoch, token, the mark, drain in milliseconds.
+/// Resource, epoch, token, number, the mark, drain in milliseconds.
 #[derive(Debug, Deserialize)]
-pub(super) struct RevokedColumns(String, i64, i64, MarkColumns, Option<u64>);
+pub(super) struct RevokedColumns(String, i64, i64, i64, MarkColumns, Option<u64>);
 
 /// Number, renewals, TTL in milliseconds, whether it is fenced.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -100,22 +100,36 @@ pub(super) struct Named<'a> {
     confirmed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     settle_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<i64>,
 }
 
 impl<'a> Named<'a> {
-    pub(super) fn grant(resource: &'a Resource, rank: Rank, settle: Option<Duration>) -> Named<'a> {
+    /// By its name alone.
+    pub(super) fn rank(resource: &'a Resource, rank: Rank) -> Named<'a> {
         let Rank { epoch, token } = rank;
         Named {
             resource: resource.as_str(),
             epoch: epoch.get(),
             token: token.as_i64(),
             confirmed: None,
-            settle_ms: settle.map(millis),
+            settle_ms: None,
+            number: None,
         }
     }
 
+    pub(super) fn over(resource: &'a Resource, over: OverGrant) -> Named<'a> {
+        Named { number: over.number, ..Named::rank(resource, over.rank) }
+    }
+
+    pub(super) fn grant(resource: &'a Resource, rank: Rank, grant: Grant) -> Named<'a> {
+        let Grant { settle, number } = grant;
+        let (settle_ms, number) = (Some(millis(settle)), Some(number));
+        Named { settle_ms, number, ..Named::rank(resource, rank) }
+    }
+
     pub(super) fn mark(resource: &'a Resource, mark: Mark) -> Named<'a> {
-        Named { confirmed: Some(mark.confirmed), ..Named::grant(resource, mark.rank, None) }
+        Named { confirmed: Some(mark.confirmed), ..Named::rank(resource, mark.rank) }
     }
 }
 
@@ -128,7 +142,8 @@ pub(super) fn raise(nth: usize, raise: &Raise) -> Value {
         "token": token.as_i64(),
         "confirmed": confirmed,
         "owner": owner,
-        "settle_ms": grant.map(millis),
+        "settle_ms": grant.map(|grant| millis(grant.settle)),
+        "number": grant.map(|grant| grant.number),
         "drain_ms": drain.map(millis),
     })
 }
@@ -177,10 +192,10 @@ impl TryFrom<RevokedColumns> for Revocation {
     type Error = StoreError;
 
     fn try_from(columns: RevokedColumns) -> Result<Revocation, StoreError> {
-        let RevokedColumns(name, epoch, token, mark, drain_ms) = columns;
+        let RevokedColumns(name, epoch, token, number, mark, drain_ms) = columns;
         Ok(Revocation {
             resource: resource(&name)?,
-            grant: rank(epoch, token)?,
+            grant: OverGrant { rank: rank(epoch, token)?, number: Some(number) },
             mark: mark.try_into()?,
             drain: drain_ms.map(Duration::from_millis),
         })

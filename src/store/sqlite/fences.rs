@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::Database;
 use super::columns::{FenceColumns, fence_row, left_grant, millis, names, rank, resource};
 use crate::clock::{Clock, WallTime};
-use crate::fence::{LeftGrant, Mark, Owner, Rank, Resource};
+use crate::fence::{Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource};
 use crate::metrics::Operation;
 use crate::store::{
     Batcher, FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError,
@@ -74,10 +74,12 @@ impl FenceStore for SqliteFences {
         Ok(false)
     }
 
+    /// Statements are carried out in the order in which they were asked for: there is one connection, and
+    /// the records need no numbers.
     async fn give_back(
         &self,
         _: InstanceId,
-        grants: Vec<(Resource, Rank)>,
+        grants: Vec<(Resource, OverGrant)>,
     ) -> Result<(), StoreError> {
         self.database
             .call(Operation::GiveBack, move |connection| {
@@ -86,7 +88,7 @@ impl FenceStore for SqliteFences {
                         "DELETE FROM grants WHERE (resource, epoch, token) IN
                          (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))",
                     )
-                    .bind(names(&grants))
+                    .bind(names(grants.iter().map(|(resource, over)| (resource, over.rank))))
                     .execute(connection)
                     .await?;
                     Ok(())
@@ -109,7 +111,7 @@ impl FenceStore for SqliteFences {
                          (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?2))",
                     )
                     .bind(instance)
-                    .bind(names(&keep))
+                    .bind(names(keep.iter().map(|(resource, rank)| (resource, *rank))))
                     .execute(connection)
                     .await?;
                     Ok(())
@@ -275,7 +277,7 @@ async fn raise_all(
         .collect();
     let mut grants: HashMap<&str, (Rank, Duration)> = HashMap::new();
     for raise in &raises {
-        if let Some(settle) = raise.grant
+        if let Some(Grant { settle, .. }) = raise.grant
             && marks[raise.resource.as_str()].rank == raise.rank
         {
             let longest = grants.entry(raise.resource.as_str()).or_insert((raise.rank, settle));

@@ -1,7 +1,7 @@
 //! What the start refuses, and the ways to the server that it takes.
 
 use super::*;
-use crate::fence::{Rank, Resource, Token};
+use crate::fence::{Grant, OverGrant, Rank, Resource, Token};
 use crate::servers::pgbouncer::PgBouncer;
 use crate::servers::postgres::url_at;
 use crate::store::{FenceStore, Raise};
@@ -119,14 +119,17 @@ async fn all_but_listening_works_through_a_pooler_in_transaction_mode() {
             rank,
             confirmed: true,
             owner: None,
-            grant: Some(TTL),
+            grant: Some(Grant { settle: TTL, number: 1 }),
             drain: None,
         };
         assert_eq!(fences.raise(instance, raise).await.unwrap().mark.rank, rank);
         assert_eq!(fences.load(resource.clone()).await.unwrap().mark.unwrap().rank, rank);
         assert!(!fences.is_granted_elsewhere(instance, resource.clone(), rank).await.unwrap());
         assert_eq!(fences.show(resource.clone()).await.unwrap().unwrap().resource, resource);
-        fences.give_back(instance, vec![(resource, rank)]).await.unwrap();
+        fences
+            .give_back(instance, vec![(resource, OverGrant { rank, number: Some(1) })])
+            .await
+            .unwrap();
     });
     futures_util::future::join_all(work).await;
     assert_eq!(server.sql("SELECT count(*) FROM fences"), "200");
