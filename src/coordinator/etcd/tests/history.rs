@@ -73,6 +73,8 @@ impl Gateway {
     /// Waits until the sentinel is another one than now.
     async fn beat(&self) {
         let before = self.fences.history().await.unwrap().map(|history| history.sentinel);
+        // It is rewritten only if something else was.
+        self.acquire("beat").await;
         until(async || {
             let history = self.fences.history().await.unwrap().expect("it was in contact");
             history.next.is_none() && Some(history.sentinel) != before
