@@ -314,10 +314,10 @@ impl Cell {
         self.phase != Phase::Empty
     }
 
-    /// Whether somebody may wait for a write to end.
+    /// Whether somebody, here or elsewhere, may wait for a write to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.tenures.len() > 1
+        self.tenures.first().is_some_and(|oldest| Some(oldest.rank) < self.rank())
     }
 
     /// Cuts all that is in flight.

@@ -4,9 +4,9 @@ use prometheus::Registry;
 
 use super::*;
 use crate::coordinator::{Acquired, Embedded, Holding, Lease, LeaseMetrics, Released};
-use crate::fence::Owner;
+use crate::fence::{Mark, Owner};
 use crate::metrics::StoreMetrics;
-use crate::store::{Database, SqliteFences};
+use crate::store::{Database, Member, Revocation, SqliteFences};
 
 async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
     let (clock, tasks, registry) = (Clock::new(), TaskTracker::new(), Registry::new());
@@ -252,4 +252,35 @@ async fn only_the_end_of_a_shutdown_cuts_a_write_that_cuts_nobody() {
     fences.cut_all();
     assert!(observed.is_cut());
     observed.over();
+}
+
+#[tokio::test]
+async fn a_revoked_grant_is_given_back_when_its_last_write_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let fences = fences(&directory).await;
+    let resource = Resource::new("r").unwrap();
+    let write = fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap();
+    let revocation = Revocation {
+        resource: resource.clone(),
+        grant: OverGrant { rank: Rank::first(token(5)), number: Some(1) },
+        mark: Mark { rank: Rank::first(token(6)), confirmed: true },
+        drain: None,
+    };
+    fences.revoked(fences.lease().instance(), vec![revocation]);
+    // On the one thread of this test it waits by then.
+    while !matches!(fences.slot(&resource).cell().mark(), Some(mark) if mark.rank.token == token(6))
+    {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(fences.shared.making_way.len(), 1);
+
+    write.over();
+
+    let is_given_back = async {
+        while !fences.shared.making_way.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(10), is_given_back).await;
+    assert!(in_time.is_ok(), "it waits although nothing is under way");
 }

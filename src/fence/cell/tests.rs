@@ -455,6 +455,7 @@ fn what_is_under_way_is_cut_in_time_to_make_way_for_another_instance() {
     let cuts = Step::Drain { again_at: None, cut: true };
     assert_eq!(cell.make_way(terms.drain, now + DRAIN), Some(cuts));
     assert!(cell.is_cut(rank(5)));
+    assert!(cell.is_draining(), "whoever waits elsewhere waits for its end");
     let settles_at = now + DRAIN + terms.settle;
     cell.finish(rank(5), Outcome::InDoubt(settles_at));
     let in_doubt = Step::Drain { again_at: Some(settles_at), cut: false };
