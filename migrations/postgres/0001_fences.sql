@@ -178,19 +178,35 @@ BEGIN
     RETURN 'null';
 END $$;
 
--- Deletes all grants of one instance but some: {instance, keep: [{resource, epoch, token}]}.
+-- Deletes grants of one instance but some, a bounded number: {instance, keep: [{resource, epoch, token}]} → how many
+-- were deleted. All of them at once would take longer than a call may.
 CREATE FUNCTION fencegate_give_back_all_but(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    me bigint := (asked ->> 'instance')::bigint;
+    me         bigint := (asked ->> 'instance')::bigint;
+    count      bigint;
+    waited_for text[];
 BEGIN
-    RETURN fencegate_give_back(jsonb_build_object('instance', me, 'grants', (
-        SELECT coalesce(jsonb_agg(jsonb_build_object(
-            'resource', resource, 'epoch', epoch, 'token', token, 'number', number)), '[]')
-        FROM grants
+    WITH few AS (
+        SELECT resource, epoch, token, instance FROM grants
         WHERE instance = me AND (resource, epoch, token) NOT IN (
             SELECT resource, epoch, token FROM jsonb_to_recordset(asked -> 'keep')
                 AS k (resource text, epoch bigint, token bigint))
-    )));
+        LIMIT 5000
+    ), due AS (
+        SELECT resource, epoch, token, instance
+        FROM grants g JOIN few USING (resource, epoch, token, instance)
+        ORDER BY resource, epoch, token
+        FOR UPDATE OF g
+    ), deleted AS (
+        DELETE FROM grants g USING due d
+        WHERE (g.resource, g.epoch, g.token, g.instance)
+            = (d.resource, d.epoch, d.token, d.instance)
+        RETURNING g.resource, g.revoked
+    )
+    SELECT count(*), array_agg(DISTINCT resource) FILTER (WHERE revoked) INTO count, waited_for
+    FROM deleted;
+    PERFORM pg_notify('fencegate', 'given_back:' || resource) FROM unnest(waited_for) AS resource;
+    RETURN to_jsonb(count);
 END $$;
 
 -- Begins a run: {instance, ttl_ms}. Fails if the number is taken.
@@ -257,10 +273,15 @@ DECLARE
     count      bigint;
     waited_for text[];
 BEGIN
+    -- Whoever records what is left of a run has this lock as well: else that could be left without a row, and
+    -- nobody would ever bury it.
+    PERFORM FROM instances WHERE id = its_id AND fenced FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN '0';
+    END IF;
     WITH due AS (
         SELECT resource, epoch, token, instance FROM grants
         WHERE instance = its_id AND settle_ms <= (asked ->> 'settle_ms')::bigint
-            AND EXISTS (SELECT FROM instances WHERE id = its_id AND fenced)
         LIMIT 5000
         FOR UPDATE SKIP LOCKED
     ), deleted AS (
@@ -273,20 +294,22 @@ BEGIN
     FROM deleted;
     PERFORM pg_notify('fencegate', 'given_back:' || resource) FROM unnest(waited_for) AS resource;
     DELETE FROM instances
-    WHERE id = its_id AND fenced AND NOT EXISTS (SELECT FROM grants WHERE instance = its_id);
+    WHERE id = its_id AND NOT EXISTS (SELECT FROM grants WHERE instance = its_id);
     RETURN to_jsonb(count);
 END $$;
 
--- Ends a run: {instance, ttl_ms, keep: [{resource, epoch, token, settle_ms, number}]}. Its grants are given back but for
--- those, whose writes may still take effect. Where the row was lost it is made again, with those grants.
+-- Ends a run: {instance, ttl_ms, keep: [{resource, epoch, token, settle_ms, number}]}. Its grants are to be given back
+-- after that but for those, whose writes may still take effect. Where the row was lost it is made again, with
+-- those grants.
 CREATE FUNCTION fencegate_leave(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     me bigint := (asked ->> 'instance')::bigint;
 BEGIN
+    -- Not `DO NOTHING`: the row has to stay until the grants are recorded.
     INSERT INTO instances (id, ttl_ms, fenced) VALUES (me, (asked ->> 'ttl_ms')::bigint, true)
-    ON CONFLICT (id) DO NOTHING;
+    ON CONFLICT (id) DO UPDATE SET fenced = true;
+    -- This lock waits for raises of this instance that are under way.
     PERFORM FROM instances WHERE id = me FOR UPDATE;
-    UPDATE instances SET fenced = true WHERE id = me AND NOT fenced;
     INSERT INTO grants (resource, epoch, token, instance, settle_ms, number)
     SELECT resource, epoch, token, me, settle_ms, number
     FROM jsonb_to_recordset(asked -> 'keep')
@@ -294,7 +317,6 @@ BEGIN
     WHERE settle_ms IS NOT NULL
     ORDER BY resource COLLATE "C"
     ON CONFLICT DO NOTHING;
-    PERFORM fencegate_give_back_all_but(asked);
     RETURN jsonb_build_object('server', fencegate_server());
 END $$;
 

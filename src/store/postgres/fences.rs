@@ -93,8 +93,7 @@ impl FenceStore for PostgresFences {
     ) -> Result<(), StoreError> {
         let keep: Vec<_> =
             keep.iter().map(|(resource, rank)| Named::rank(resource, *rank)).collect();
-        let asked = json!({"instance": instance.as_i64(), "keep": keep});
-        self.store.call(Operation::GiveBack, "fencegate_give_back_all_but", &asked).await
+        self.store.give_back_all_but(instance, &keep).await
     }
 
     async fn left(&self, limit: u32) -> Result<Vec<Left>, StoreError> {
@@ -136,6 +135,22 @@ impl FenceStore for PostgresFences {
 }
 
 impl Postgres {
+    /// Page by page, as there may be more of them than one call can delete.
+    pub(super) async fn give_back_all_but(
+        &self,
+        instance: InstanceId,
+        keep: &[Named<'_>],
+    ) -> Result<(), StoreError> {
+        let asked = json!({"instance": instance.as_i64(), "keep": keep});
+        loop {
+            let deleted: u64 =
+                self.call(Operation::GiveBack, "fencegate_give_back_all_but", &asked).await?;
+            if deleted == 0 {
+                return Ok(());
+            }
+        }
+    }
+
     async fn left(&self, limit: u32) -> Result<LeftAnswer, StoreError> {
         self.call(Operation::List, "fencegate_left", &json!({"limit": limit})).await
     }

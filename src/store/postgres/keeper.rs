@@ -280,6 +280,7 @@ impl Postgres {
         let asked = json!({"instance": id.as_i64(), "ttl_ms": millis(ttl), "keep": keep});
         let ServerAnswer { server } =
             self.call(Operation::Instance, "fencegate_leave", &asked).await?;
+        self.give_back_all_but(id, &keep).await?;
         Ok(server)
     }
 

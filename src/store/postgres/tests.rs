@@ -11,7 +11,7 @@ use crate::servers::SOON;
 use crate::servers::postgres::Postgres as Server_;
 use crate::store::contract::{self, Shared, Subject};
 use crate::store::history_contract::{self, HistorySubject};
-use crate::store::{HistoryStore, InstanceId, Raise, Raised, Revocation};
+use crate::store::{FenceStore, HistoryStore, InstanceId, Raise, Raised, Revocation};
 
 mod start;
 
@@ -35,7 +35,7 @@ pub(super) async fn open(url: &str) -> Result<Postgres, ConnectError> {
 
 /// A server, and a run on it.
 struct Run {
-    _server: Server_,
+    server: Server_,
     store: Postgres,
     fences: PostgresFences,
     instance: InstanceId,
@@ -50,7 +50,7 @@ impl Run {
         let instance = join(&store).await;
         let beside = open(&server.url()).await.unwrap();
         let other = (PostgresFences::new(&beside, &TaskTracker::new()), join(&beside).await);
-        Run { _server: server, store, fences, instance, other }
+        Run { server, store, fences, instance, other }
     }
 }
 
@@ -151,6 +151,54 @@ async fn a_raise_that_waited_for_a_lock_sees_the_grant_that_was_recorded_meanwhi
 
     let expected = Mark { rank: rank(6), confirmed: true };
     assert_eq!(newer.unwrap(), Raised { mark: expected, elsewhere: true });
+}
+
+/// A run that was suspended comes back to record what is in flight, while another one buries it.
+#[tokio::test]
+async fn a_run_that_is_buried_while_it_leaves_is_buried_with_all_that_it_left() {
+    let run = Run::first().await;
+    let (id, asked) =
+        (run.instance.as_i64(), json!({"instance": run.instance.as_i64(), "renewals": 0}));
+    let is_fenced: bool =
+        run.store.call(Operation::Instance, "fencegate_fence", &asked).await.unwrap();
+    assert!(is_fenced);
+    let mut slow = connect::connect(&run.store.0.direct).await.unwrap();
+    let kept = json!({"resource": "r", "epoch": 1, "token": 5, "settle_ms": 1, "number": 1});
+    let leave = json!({"instance": id, "ttl_ms": 1, "keep": [kept]});
+    let sql = format!("BEGIN; SELECT fencegate_leave('{leave}')");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut slow).await.unwrap();
+
+    let bury = json!({"instance": id, "settle_ms": 0});
+    let buried = run.store.call::<_, u64>(Operation::Instance, "fencegate_bury", &bury);
+    let commit = async {
+        let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)";
+        until("the burial waits", async || {
+            let (is_waiting,) =
+                sqlx::query_as(is_waiting).fetch_one(&run.store.0.pool).await.unwrap();
+            is_waiting
+        })
+        .await;
+        sqlx::raw_sql("COMMIT").execute(&mut slow).await.unwrap();
+    };
+    let (buried, ()) = futures_util::future::join(buried, commit).await;
+
+    assert_eq!(buried.unwrap(), 0, "it has not settled");
+    let bury = json!({"instance": id, "settle_ms": 1});
+    let buried: u64 = run.store.call(Operation::Instance, "fencegate_bury", &bury).await.unwrap();
+    assert_eq!(buried, 1);
+}
+
+#[tokio::test]
+async fn more_grants_than_one_call_deletes_are_given_back_all_the_same() {
+    const MANY: usize = 12_000;
+    let run = Run::first().await;
+    let id = run.instance.as_i64();
+    run.server.sql(&format!(
+        "INSERT INTO grants SELECT 'r' || n, 1, 5, {id}, 1, 1 FROM generate_series(1, {MANY}) n"
+    ));
+    let kept = (Resource::new("r7").unwrap(), Rank::first(Token::from_i64(5).unwrap()));
+    run.fences.give_back_all_but(run.instance, vec![kept]).await.unwrap();
+    assert_eq!(run.server.sql("SELECT string_agg(resource, ' ') FROM grants"), "r7");
 }
 
 contract::tests!(Run::first());
