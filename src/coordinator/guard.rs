@@ -64,6 +64,7 @@ struct Known {
 pub(super) struct Check {
     /// Whose sentinel to read.
     pub(super) id: String,
+    epoch: Epoch,
     seen: i64,
 }
 
@@ -100,23 +101,29 @@ impl Guard {
             return Ok(check);
         }
         let history = self.recall().await?;
-        Ok(Check { id: history.id, seen: 0 })
+        Ok(Check { id: history.id, epoch: history.epoch, seen: 0 })
     }
 
-    /// Whether an answer is of the history that is known, and which epoch that is.
+    /// Whether an answer is of the history that is known, and which epoch that is. `None`: both sides go
+    /// together, but the answer is of neither; ask again.
     pub(super) async fn verify(
         &self,
         check: Check,
-        snapshot: Snapshot,
-    ) -> Result<Epoch, CoordinatorError> {
+        answered: Snapshot,
+    ) -> Result<Option<Epoch>, CoordinatorError> {
         let known = self.lock().history.clone();
         if let Some(history) = known
-            && judge(&history, check.seen, &snapshot) == Verdict::Same
+            && check.judge(&history, &answered) == Verdict::Same
         {
-            return Ok(self.goes_on(history, &snapshot));
+            return Ok(Some(self.goes_on(history, &answered)));
         }
         match self.look().await? {
-            (history, snapshot, Verdict::Same) => Ok(self.goes_on(history, &snapshot)),
+            // What is so now says nothing about an answer from before, or from another cluster.
+            (history, present, Verdict::Same) => {
+                let is_of_it = check.judge(&history, &answered) == Verdict::Same;
+                let epoch = self.goes_on(history, &present);
+                Ok(is_of_it.then_some(epoch))
+            }
             (_, _, Verdict::StoreBehind(why) | Verdict::Changed(why)) => Err(self.changed(why)),
         }
     }
@@ -246,7 +253,18 @@ impl Known {
     }
 
     fn check(&self) -> Option<Check> {
-        self.history.as_ref().map(|history| Check { id: history.id.clone(), seen: self.seen })
+        self.history.as_ref().map(|history| Check {
+            id: history.id.clone(),
+            epoch: history.epoch,
+            seen: self.seen,
+        })
+    }
+}
+
+impl Check {
+    fn judge(&self, history: &History, answered: &Snapshot) -> Verdict {
+        let seen = if history.epoch == self.epoch { self.seen } else { 0 };
+        judge(history, seen, answered)
     }
 }
 

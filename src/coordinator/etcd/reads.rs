@@ -15,6 +15,8 @@ use crate::coordinator::guard::Holders;
 use crate::coordinator::{CoordinatorError, Holding, Lease};
 use crate::fence::{Epoch, Resource};
 
+/// Another gateway may mark etcd's history between a question and the look at its answer. Not often.
+const LOOKS: usize = 3;
 /// Keys that one page of a list reads.
 const PAGE_KEYS: i64 = 1000;
 /// Claims of one lease that a transaction can name; etcd takes at most 128 operations.
@@ -57,35 +59,41 @@ impl Shared {
         Ok((found.keys, found.revision))
     }
 
-    /// The holders of some leases, and whether they belong to the history that is known, in one
+    /// The holders of some leases, and the epoch of the history that they were read from, in one
     /// request.
     pub(super) async fn holders(
         &self,
         resources: &[Resource],
     ) -> Result<Vec<Holding>, CoordinatorError> {
-        let mut reads: Vec<_> =
-            resources.iter().map(|resource| self.keys.read(resource, 1)).collect();
-        let check = match &self.guard {
-            Some(guard) => Some(guard.begin().await?),
-            None => None,
-        };
-        if let Some((guard, check)) = self.guard.as_ref().zip(check.as_ref()) {
-            reads.push(guard.sentinel().read(&check.id));
-        }
-        let mut found = self.leases.connection().read(reads).await?;
-        let epoch = match (&self.guard, check) {
-            (Some(guard), Some(check)) => {
-                let snapshot = Snapshot::of(&mut found);
-                guard.verify(check, snapshot).await?
+        for _ in 0..LOOKS {
+            let mut reads: Vec<_> =
+                resources.iter().map(|resource| self.keys.read(resource, 1)).collect();
+            let check = match &self.guard {
+                Some(guard) => Some(guard.begin().await?),
+                None => None,
+            };
+            if let Some((guard, check)) = self.guard.as_ref().zip(check.as_ref()) {
+                reads.push(guard.sentinel().read(&check.id));
             }
-            _ => Epoch::FIRST,
-        };
-        let now = self.clock.wall();
-        let holding = |(resource, claims): (&Resource, &Vec<KeyValue>)| {
-            let claim = claims.first().and_then(Claim::of);
-            Holding { lease: claim.map(|claim| claim.lease(resource, now)), epoch }
-        };
-        Ok(resources.iter().zip(&found.keys).map(holding).collect())
+            let mut found = self.leases.connection().read(reads).await?;
+            let epoch = match (&self.guard, check) {
+                (Some(guard), Some(check)) => {
+                    let snapshot = Snapshot::of(&mut found);
+                    guard.verify(check, snapshot).await?
+                }
+                _ => Some(Epoch::FIRST),
+            };
+            let Some(epoch) = epoch else { continue };
+            let now = self.clock.wall();
+            let holding = |(resource, claims): (&Resource, &Vec<KeyValue>)| {
+                let claim = claims.first().and_then(Claim::of);
+                Holding { lease: claim.map(|claim| claim.lease(resource, now)), epoch }
+            };
+            return Ok(resources.iter().zip(&found.keys).map(holding).collect());
+        }
+        let why = "its answers are of another history than the one that is known; are all of \
+                   coordinator.url members of one cluster?";
+        Err(CoordinatorError::Unavailable(why.to_owned()))
     }
 
     /// One lease with its times, also if it is another program's.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::coordinator::Adopted;
 use crate::coordinator::contract::{granted, owner, resource, until};
+use crate::coordinator::etcd::sentinel::Snapshot;
 use crate::metrics::StoreMetrics;
 use crate::store::{Database, FenceStore, HistoryStore, SqliteFences};
 
@@ -280,4 +281,26 @@ async fn a_check_of_the_history_costs_no_request_of_its_own() {
         txns(&server) == before + 1
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_answer_of_another_history_is_not_taken_for_one_of_the_present() {
+    let server = Server::single();
+    let (_directory, store) = store();
+    let gateway = Gateway::start(&server, &store).await;
+    gateway.marked().await;
+    let guard = gateway.etcd.guard().expect("a gateway has one");
+    let check = guard.begin().await.unwrap();
+    let present = guard.sentinel().look(&check.id).await.unwrap();
+    let others = [
+        Snapshot { cluster_id: present.cluster_id + 1, ..present.clone() },
+        Snapshot { revision: present.revision + 9, sentinel: None, ..present.clone() },
+        Snapshot { revision: 1, ..present.clone() },
+    ];
+    // etcd itself is what it was, as a look at it shows: but it is not who answered.
+    for answered in others {
+        let check = guard.begin().await.unwrap();
+        assert_eq!(guard.verify(check, answered).await.unwrap(), None);
+    }
+    assert_eq!(guard.verify(check, present).await.unwrap(), Some(Epoch::FIRST));
 }
