@@ -1,6 +1,6 @@
 //! Marks and grants in PostgreSQL. What is asked at the same time shares a call and a commit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,13 +27,18 @@ pub struct PostgresFences {
     loads: Batcher<Resource, FenceState, StoreError>,
     raises: Batcher<(InstanceId, Raise), Raised, StoreError>,
     elsewhere: Batcher<(InstanceId, Resource, Rank), bool, StoreError>,
+    give_backs: Batcher<Over, (), StoreError>,
 }
+
+/// A grant that is over, and the run that has it.
+type Over = (InstanceId, Resource, OverGrant);
 
 impl PostgresFences {
     /// Keeps marks and grants in `store`.
     #[must_use]
     pub fn new(store: &Postgres, tasks: &TaskTracker) -> PostgresFences {
-        let [for_loads, for_raises, for_elsewhere] = [store.clone(), store.clone(), store.clone()];
+        let [for_loads, for_raises, for_elsewhere, for_give_backs] =
+            [store.clone(), store.clone(), store.clone(), store.clone()];
         PostgresFences {
             store: store.clone(),
             loads: Batcher::new(tasks, BATCH_CALLS, move |resources| {
@@ -47,6 +52,10 @@ impl PostgresFences {
             elsewhere: Batcher::new(tasks, BATCH_CALLS, move |asked| {
                 let store = for_elsewhere.clone();
                 Box::pin(async move { store.are_elsewhere(asked).await })
+            }),
+            give_backs: Batcher::new(tasks, BATCH_CALLS, move |over| {
+                let store = for_give_backs.clone();
+                Box::pin(async move { store.give_back_each(over).await })
             }),
         }
     }
@@ -77,13 +86,12 @@ impl FenceStore for PostgresFences {
         instance: InstanceId,
         grants: Vec<(Resource, OverGrant)>,
     ) -> Result<(), StoreError> {
-        if grants.is_empty() {
-            return Ok(());
+        // Those that others wait for come one by one, and thousands at once: with a connection for each they
+        // would hold up the renewals of this instance's own lease.
+        if let [(resource, over)] = &*grants {
+            return self.give_backs.call((instance, resource.clone(), *over)).await;
         }
-        let over: Vec<_> =
-            grants.iter().map(|(resource, over)| Named::over(resource, *over)).collect();
-        let asked = json!({"instance": instance.as_i64(), "grants": over});
-        self.store.call(Operation::GiveBack, "fencegate_give_back", &asked).await
+        self.store.give_back(instance, &grants).await
     }
 
     async fn give_back_all_but(
@@ -135,6 +143,32 @@ impl FenceStore for PostgresFences {
 }
 
 impl Postgres {
+    async fn give_back(
+        &self,
+        instance: InstanceId,
+        grants: &[(Resource, OverGrant)],
+    ) -> Result<(), StoreError> {
+        if grants.is_empty() {
+            return Ok(());
+        }
+        let over: Vec<_> =
+            grants.iter().map(|(resource, over)| Named::over(resource, *over)).collect();
+        let asked = json!({"instance": instance.as_i64(), "grants": over});
+        self.call(Operation::GiveBack, "fencegate_give_back", &asked).await
+    }
+
+    async fn give_back_each(&self, over: Vec<Over>) -> Result<Vec<()>, StoreError> {
+        let answers = vec![(); over.len()];
+        let mut by_run: BTreeMap<InstanceId, Vec<(Resource, OverGrant)>> = BTreeMap::new();
+        for (instance, resource, over) in over {
+            by_run.entry(instance).or_default().push((resource, over));
+        }
+        for (instance, grants) in by_run {
+            self.give_back(instance, &grants).await?;
+        }
+        Ok(answers)
+    }
+
     /// Page by page, as there may be more of them than one call can delete.
     pub(super) async fn give_back_all_but(
         &self,

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::wire::LookAnswer;
 use super::*;
-use crate::fence::{Grant, Mark, Rank, Resource, Token};
+use crate::fence::{Grant, Mark, OverGrant, Rank, Resource, Token};
 use crate::metrics::Operation;
 use crate::servers::SOON;
 use crate::servers::postgres::Postgres as Server_;
@@ -186,6 +186,31 @@ async fn a_run_that_is_buried_while_it_leaves_is_buried_with_all_that_it_left() 
     let bury = json!({"instance": id, "settle_ms": 1});
     let buried: u64 = run.store.call(Operation::Instance, "fencegate_bury", &bury).await.unwrap();
     assert_eq!(buried, 1);
+}
+
+#[tokio::test]
+async fn grants_that_are_given_back_at_once_share_calls_and_go_by_their_run() {
+    const MANY: usize = 600;
+    let run = Run::first().await;
+    for id in [run.instance.as_i64(), run.other.1.as_i64()] {
+        run.server.sql(&format!(
+            "INSERT INTO grants SELECT 'r' || n, 1, 5, {id}, 1, 1 FROM generate_series(1, {MANY}) n"
+        ));
+    }
+    let rank = Rank::first(Token::from_i64(5).unwrap());
+    let over = |instance, number: usize| {
+        let resource = Resource::new(&format!("r{number}")).unwrap();
+        run.fences.give_back(instance, vec![(resource, OverGrant { rank, number: Some(1) })])
+    };
+    let mine = (1..=MANY).map(|number| over(run.instance, number));
+    let all: Vec<_> = mine.chain([over(run.other.1, 7)]).collect();
+    for given_back in futures_util::future::join_all(all).await {
+        given_back.unwrap();
+    }
+    let left = run.server.sql("SELECT count(*) FROM grants");
+    assert_eq!(left, (MANY - 1).to_string());
+    let last = run.server.sql("SELECT count(*) FROM grants WHERE resource = 'r7'");
+    assert_eq!(last, "0");
 }
 
 #[tokio::test]
