@@ -134,6 +134,42 @@ fn after_a_killed_gateway_the_same_token_goes_on_at_once_and_a_newer_one_when_it
 }
 
 #[test]
+fn a_holders_writes_do_not_ask_the_store() {
+    let (api, server) = (Downstream::start(), Postgres::start());
+    let gateways = [0, 1, 2].map(|_| start(&api, server.port()));
+    let asked = |gateway: &Gateway| {
+        ["load", "raise", "elsewhere", "give_back"].map(|operation| {
+            let series = format!("fencegate_store_duration_seconds_count{{operation=\"{operation}\"}}");
+            count(gateway, &series)
+        })
+    };
+    for gateway in &gateways {
+        assert_eq!(gateway.put("/x", 5, "x").status, 200);
+    }
+    let before = gateways.each_ref().map(asked);
+    for gateway in &gateways {
+        for _ in 0..200 {
+            assert_eq!(gateway.put("/x", 5, "x").status, 200);
+        }
+    }
+    assert_eq!(gateways.each_ref().map(asked), before);
+}
+
+#[test]
+fn zz_takeover_latency() {
+    let (api, server) = (Downstream::start(), Postgres::start());
+    let gateways = [0, 1].map(|_| start(&api, server.port()));
+    let mut took = Vec::new();
+    for token in 1..=100 {
+        let began = Instant::now();
+        assert_eq!(gateways[token % 2].put("/x", token as u64, "x").status, 200);
+        took.push(began.elapsed());
+    }
+    took.sort();
+    eprintln!("TAKEOVER p50 {:?} p90 {:?} max {:?}", took[50], took[90], took[99]);
+}
+
+#[test]
 fn a_clean_shutdown_makes_nobody_wait() {
     let (api, server) = (Downstream::start(), Postgres::start());
     let [mut one, two] = [start(&api, server.port()), start(&api, server.port())];
