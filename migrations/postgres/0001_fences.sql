@@ -180,7 +180,7 @@ $$;
 
 -- Deletes grants of one instance: {instance, grants: [{resource, epoch, token, number}]}, a request that comes late
 -- none but those it means. Who waits is told.
-CREATE FUNCTION fencegate_give_back(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION fencegate_delete(asked jsonb) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     waited_for text[];
 BEGIN
@@ -201,6 +201,14 @@ BEGIN
     )
     SELECT array_agg(DISTINCT resource) FILTER (WHERE revoked) INTO waited_for FROM deleted;
     PERFORM pg_notify('fencegate', 'given_back:' || resource) FROM unnest(waited_for) AS resource;
+END $$;
+
+-- The same, without waiting for the disk, as somebody may be waiting for it: a grant that comes back with a crash
+-- of the server is one too many, which costs a wait and nothing else.
+CREATE FUNCTION fencegate_give_back(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM fencegate_delete(asked);
     RETURN 'null';
 END $$;
 
@@ -209,7 +217,7 @@ CREATE FUNCTION fencegate_give_back_all_but(asked jsonb) RETURNS jsonb LANGUAGE 
 DECLARE
     me bigint := (asked ->> 'instance')::bigint;
 BEGIN
-    RETURN fencegate_give_back(jsonb_build_object('instance', me, 'grants', (
+    PERFORM fencegate_delete(jsonb_build_object('instance', me, 'grants', (
         SELECT coalesce(jsonb_agg(jsonb_build_object(
             'resource', resource, 'epoch', epoch, 'token', token, 'number', number)), '[]')
         FROM grants
@@ -217,6 +225,7 @@ BEGIN
             SELECT resource, epoch, token FROM jsonb_to_recordset(asked -> 'keep')
                 AS k (resource text, epoch bigint, token bigint))
     )));
+    RETURN 'null';
 END $$;
 
 -- Begins a run: {instance, ttl_ms}. Fails if the number is taken.
