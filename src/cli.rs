@@ -1,6 +1,8 @@
 //! The command line: what each verb takes, and its exit code.
 
+mod admin;
 mod config_check;
+mod coordinator;
 mod demo;
 mod fence;
 mod lease;
@@ -39,6 +41,9 @@ enum Command {
     Fence(fence::FenceCommand),
     /// Bring the schema of the store up to date
     Migrate(migrate::MigrateArgs),
+    /// Look at the coordinator's history, and adopt another one
+    #[command(subcommand)]
+    Coordinator(coordinator::CoordinatorCommand),
     /// Look at the configuration
     #[command(subcommand)]
     Config(config_check::ConfigCommand),
@@ -63,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Lease(command) => lease::main(&command),
         Command::Fence(command) => fence::main(&command),
         Command::Migrate(args) => migrate::main(&args),
+        Command::Coordinator(command) => coordinator::main(&command),
         Command::Config(command) => config_check::main(&command),
     }
 }

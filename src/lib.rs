@@ -1,6 +1,7 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
 pub mod admin;
+mod batch;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -13,12 +14,11 @@ pub mod lease_api;
 pub mod metrics;
 pub mod problem;
 pub mod serve;
+#[cfg(test)]
+#[path = "../tests/servers.rs"]
+mod servers;
 pub mod store;
 pub mod telemetry;
 pub mod token_gauges;
 pub mod trace;
 pub mod worker;
-
-#[cfg(test)]
-#[path = "../tests/servers.rs"]
-mod servers;

@@ -90,6 +90,8 @@ pub enum Operation {
     Look,
     /// Taking, renewing and ending this instance's lease, and ending others'.
     Instance,
+    /// What is known of the coordinator's history.
+    History,
 }
 
 /// Of the store.
@@ -99,7 +101,7 @@ pub struct StoreMetrics {
 }
 
 impl Operation {
-    const ALL: [Operation; 9] = [
+    const ALL: [Operation; 10] = [
         Operation::Load,
         Operation::Raise,
         Operation::GiveBack,
@@ -109,6 +111,7 @@ impl Operation {
         Operation::Elsewhere,
         Operation::Look,
         Operation::Instance,
+        Operation::History,
     ];
 
     const fn label(self) -> &'static str {
@@ -122,6 +125,7 @@ impl Operation {
             Operation::Elsewhere => "elsewhere",
             Operation::Look => "look",
             Operation::Instance => "instance",
+            Operation::History => "history",
         }
     }
 }

@@ -6,6 +6,7 @@
 //! not finish, give the grants back that are settled.
 
 mod backend;
+mod coordinator;
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ use self::backend::Opened;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
-use crate::coordinator::{CoordinatorError, LeaseMetrics};
+use crate::coordinator::{CoordinatorError, GuardMetrics, LeaseMetrics, PostgresStartError};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
@@ -44,12 +45,26 @@ pub enum ServeError {
     /// The store's server cannot be used.
     #[error(transparent)]
     Server(#[from] ConnectError),
+    /// The embedded coordinator has no file to keep its leases in.
+    #[error(
+        "the embedded coordinator needs store.url = \"sqlite:PATH\"; name another coordinator.url"
+    )]
+    NoFile,
     /// The store does not answer any more.
     #[error(transparent)]
     Silent(#[from] StoreError),
     /// The leases cannot be read.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
+    /// The database of the leases cannot be used.
+    #[error(transparent)]
+    PostgresCoordinator(#[from] PostgresStartError),
+    /// The marks are etcd's revisions, and tokens of another coordinator would be below them.
+    #[error(
+        "the store has marks of etcd, and coordinator.url is not etcd's: its tokens would all be \
+         stale; set coordinator.url to that etcd, or take a new store"
+    )]
+    NotEtcd,
     /// An address cannot be listened on.
     #[error("listen.{name} = \"{address}\" cannot be used: {hint}")]
     Bind {
@@ -111,8 +126,16 @@ impl Running {
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
-        let mut backend = opened.begin(clock, &registry, &lease_metrics, &store_tasks).await?;
-        let coordinator = Arc::clone(&backend.coordinator);
+        let mut backend = opened.begin(clock, &registry, &store_tasks).await?;
+        let (coordinator, guard) = coordinator::start(coordinator::Parts {
+            config: &config.coordinator,
+            backend: &backend,
+            clock,
+            tasks: &store_tasks,
+            metrics: lease_metrics.clone(),
+            guard_metrics: GuardMetrics::register(&registry)?,
+        })
+        .await?;
         let parts = FencesParts {
             store: Arc::clone(&backend.store),
             lease: Arc::clone(&backend.lease),
@@ -121,11 +144,8 @@ impl Running {
             bounds: bounds(&config),
             metrics: FenceMetrics::register(&registry)?,
         };
-        let fences = Fences::new(parts, &store_tasks);
+        let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
-        if let Err(error) = fences.log_left().await {
-            tracing::warn!(%error, "what earlier runs left behind could not be looked up");
-        }
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
@@ -144,21 +164,15 @@ impl Running {
             }),
             census: Arc::new(Census::register(&registry)?),
             registry,
+            guard,
             ready: Arc::new(AtomicBool::new(true)),
         };
         let ready = Arc::clone(&admin.ready);
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
-        for (listener, router, closing) in [
-            (listeners.leases, leases, leases_closing.clone()),
-            (listeners.admin, admin::router(admin), admin_closing.clone()),
-        ] {
-            let tasks = api_tasks.clone();
-            api_tasks.spawn(async move {
-                http_server::serve(listener, router, closing, &tasks).await;
-            });
-        }
+        spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
+        spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
         Ok(Running {
             config,
             fences,
@@ -208,6 +222,25 @@ impl Running {
             tracing::warn!("the store was not closed in time");
         }
     }
+}
+
+/// Says as well what earlier runs left behind.
+async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
+    let fences = Fences::new(parts, tasks);
+    if let Err(error) = fences.log_left().await {
+        tracing::warn!(%error, "what earlier runs left behind could not be looked up");
+    }
+    fences
+}
+
+fn spawn_api(
+    listener: TcpListener,
+    router: axum::Router,
+    closing: CancellationToken,
+    tasks: &TaskTracker,
+) {
+    let answers = tasks.clone();
+    tasks.spawn(async move { http_server::serve(listener, router, closing, &answers).await });
 }
 
 impl Listeners {

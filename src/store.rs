@@ -4,9 +4,11 @@
 //! is on disk (fsynced). An `Err` means that the caller does not know whether it happened; every
 //! operation is idempotent, so that it may be tried again.
 
-mod batch;
 #[cfg(test)]
 mod contract;
+mod history;
+#[cfg(test)]
+mod history_contract;
 mod instance;
 mod postgres;
 mod sqlite;
@@ -19,12 +21,13 @@ use async_trait::async_trait;
 use crate::clock::{Boottime, WallTime};
 use crate::fence::{Epoch, Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource, Token};
 
-pub use batch::Batcher;
+pub use history::{History, HistoryStore};
 pub use instance::{InstanceId, InstanceLease, Member, Remembered, Revocation};
 pub use postgres::{
     ConnectError, InstanceMetrics, Keeper, Kept, Migrate, MigrateOutcome, Postgres, PostgresFences,
     PostgresSettings, PostgresUrl, migrate,
 };
+pub(crate) use sqlite::BATCH_CALLS;
 pub use sqlite::{Database, OpenError, SqliteFences};
 
 /// The store did not confirm. What was asked may or may not be on disk.
@@ -102,6 +105,9 @@ pub struct FenceRow {
 /// Keeps marks and grants.
 #[async_trait]
 pub trait FenceStore: Send + Sync + 'static {
+    /// The run that lives now, for what is asked of the store in nobody's name.
+    fn present(&self) -> InstanceId;
+
     /// Reads what is known of a resource.
     async fn load(&self, resource: Resource) -> Result<FenceState, StoreError>;
 

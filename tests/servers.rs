@@ -7,6 +7,8 @@
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
 // Named in full, as this file is a module of two crates in different places.
+#[path = "servers/etcd.rs"]
+pub mod etcd;
 #[path = "servers/pgbouncer.rs"]
 pub mod pgbouncer;
 #[path = "servers/postgres.rs"]

@@ -13,7 +13,7 @@ use super::values::StoreUrl;
 use super::{
     Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens, Upstream,
 };
-use super::{check, pattern, values};
+use super::{check, coordinator, pattern, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 
 const KIB: u64 = 1024;
@@ -28,18 +28,19 @@ const SOLE: &str = "default";
 pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Config> {
     let listen = listen(Reader::single(Section::Listen, settings, mistakes));
     let store = store(Reader::single(Section::Store, settings, mistakes));
-    let coordinator = coordinator(Reader::single(Section::Coordinator, settings, mistakes));
+    let coordinator =
+        coordinator::coordinator(Reader::single(Section::Coordinator, settings, mistakes));
     let upstreams = each(Section::Upstream, settings, mistakes, upstream);
     let names = names(settings, Section::Upstream);
     let routes = each(Section::Route, settings, mistakes, |reader| route(reader, &names));
     let limits = limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
-    coordinator?;
-    check::coordinator_fits(store.as_ref(), routes.as_deref(), settings, mistakes);
+    check::coordinator_fits(store.as_ref(), coordinator.as_ref(), settings, mistakes);
     Some(Config {
         listen: listen?,
         store: store?,
+        coordinator: coordinator?,
         upstreams: upstreams?,
         routes: routes?,
         limits: limits?,
@@ -91,7 +92,7 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
 /// `store.url_file` was replaced by what is in it before.
 fn store(mut from: Reader<'_>) -> Option<Store> {
     let store = from.read("url", values::store);
-    let direct = from.read_if_set("listen_url", values::postgres);
+    let direct = from.read_if_set("listen_url", values::store_server);
     let password = from.read_if_set("password_file", values::secret);
     let connections = from.read("connections", values::number(1000));
     let instance_ttl = from.read("instance_ttl", values::instance_ttl);
@@ -116,13 +117,6 @@ fn store(mut from: Reader<'_>) -> Option<Store> {
         migrate: migrate?,
         instance_ttl: instance_ttl?,
     }))
-}
-
-fn coordinator(mut from: Reader<'_>) -> Option<()> {
-    let url = from.read("url", values::coordinator);
-    // Without effect on `embedded`; `check::warnings` says so.
-    let prefix = from.read_if_set("prefix", |_| Ok(()));
-    url.and(prefix.unwrap_or(Some(())))
 }
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {

@@ -11,7 +11,7 @@ use super::mistakes::{Mistakes, Origin, shown};
 use super::pattern;
 use super::reader::Reader;
 use super::settings::{Settings, Value};
-use super::{Fenced, Route, Store, Tokens};
+use super::{Coordinator, Store};
 
 /// Checks what the whole configuration has to fulfil; `whole` is its place.
 pub(super) fn all(settings: &Settings, whole: &Origin, mistakes: &mut Mistakes) {
@@ -99,25 +99,17 @@ fn conflict(one: &str, other: &str) -> bool {
     router.insert(one, ()).and_then(|()| router.insert(other, ())).is_err()
 }
 
-/// The embedded coordinator keeps its leases in an SQLite store. Routes that take tokens from elsewhere do
-/// without any.
+/// The embedded coordinator keeps its leases in the file of an SQLite store.
 pub(super) fn coordinator_fits(
     store: Option<&Store>,
-    routes: Option<&[Route]>,
+    coordinator: Option<&Coordinator>,
     settings: &Settings,
     mistakes: &mut Mistakes,
 ) {
-    let asks =
-        |route: &Route| route.tokens == Tokens::Held && route.fenced != Fenced::Only(Vec::new());
-    if let (Some(Store::Postgres(_)), Some(routes)) = (store, routes)
-        && let Some(route) = routes.iter().find(|route| asks(route))
-    {
+    if let (Some(Store::Postgres(_)), Some(Coordinator::Embedded)) = (store, coordinator) {
         let place = settings.origin(Slot { section: Section::Store, index: 0, name: "url" });
-        let message = format!(
-            "coordinator.url: the embedded coordinator needs store.url = \"sqlite:PATH\"; with a \
-             PostgreSQL store name another one, or set tokens = \"ordered\" on the route {:?}",
-            route.name
-        );
+        let message = "coordinator.url: the embedded coordinator needs store.url = \
+                       \"sqlite:PATH\"; with a PostgreSQL store name etcd://… or postgres://…";
         mistakes.push(&place, message);
     }
 }
@@ -150,7 +142,8 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// What is allowed, but worth a second look.
-pub(super) fn warnings(listen: &super::Listen, store: &Store, settings: &Settings) -> Vec<String> {
+pub(super) fn warnings(config: &super::Config, settings: &Settings) -> Vec<String> {
+    let listen = &config.listen;
     let listeners = [("leases", listen.leases), ("admin", listen.admin)];
     let exposed = listeners
         .into_iter()
@@ -162,14 +155,15 @@ pub(super) fn warnings(listen: &super::Listen, store: &Store, settings: &Setting
                  authentication on it: let only trusted machines reach it"
             )
         });
-    let prefix = Slot { section: Section::Coordinator, index: 0, name: "prefix" };
-    let without_effect = settings.get(prefix).map(|(_, place)| {
-        format!("{place}: coordinator.prefix: has no effect on the embedded coordinator")
+    let coordinator = &config.coordinator;
+    let without_effect = coordinator.without_effect(settings);
+    let without_effect = without_effect.into_iter().map(|(name, place)| {
+        format!("{place}: coordinator.{name}: has no effect on {}", coordinator.called())
     });
     let of_postgres = ["password_file", "listen_url", "connections", "instance_ttl", "migrate"];
     let of_postgres = of_postgres.into_iter().filter_map(|name| {
         let (_, place) = settings.get(Slot { section: Section::Store, index: 0, name })?;
-        matches!(store, Store::Sqlite(_))
+        matches!(config.store, Store::Sqlite(_))
             .then(|| format!("{place}: store.{name}: has no effect on an SQLite store"))
     });
     exposed.chain(without_effect).chain(of_postgres).collect()

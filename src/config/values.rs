@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::file;
 use super::mistakes::{nearest, shown};
+use crate::coordinator::{InvalidPostgresUrl, PostgresAccess};
 use crate::fence::Resource;
 use crate::metrics::UNMATCHED_ROUTE;
 use crate::store::PostgresUrl;
@@ -167,19 +168,19 @@ pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
         let found = shown(text);
         return Err(format!("{found} must end after the port; paths are passed on as they come"));
     }
-    let (host, port) = host_and_port(authority)
+    let (host, port) = host_and_port(authority, 80)
         .ok_or_else(|| format!("{} has no valid host and port", shown(text)))?;
     Ok(format!("{host}:{port}"))
 }
 
-fn host_and_port(authority: &str) -> Option<(&str, u16)> {
+fn host_and_port(authority: &str, default_port: u16) -> Option<(&str, u16)> {
     let (host, port) = match authority.rsplit_once(':') {
         // The colons of `[::1]` separate no port.
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (authority, None),
     };
     let port = match port {
-        None => 80,
+        None => default_port,
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             digits.parse().ok().filter(|port| *port != 0)?
         }
@@ -203,7 +204,7 @@ pub(super) enum StoreUrl {
 }
 
 /// `postgres://…`
-pub(super) fn postgres(text: &str) -> Result<PostgresUrl, String> {
+pub(super) fn store_server(text: &str) -> Result<PostgresUrl, String> {
     match text.split_once("://") {
         Some(("postgres" | "postgresql", _)) => PostgresUrl::parse(text),
         _ => Err("expected postgres://user@host:port/database".to_owned()),
@@ -232,7 +233,7 @@ pub(super) fn instance_ttl(text: &str) -> Result<Duration, String> {
 pub(super) fn store(text: &str) -> Result<StoreUrl, String> {
     // Nothing of an unknown URL is shown: it may hold a password anywhere.
     match text.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => postgres(text).map(StoreUrl::Postgres),
+        Some(("postgres" | "postgresql", _)) => store_server(text).map(StoreUrl::Postgres),
         Some(("sqlite", "")) => Err("names no file".to_owned()),
         Some(("sqlite", path)) if path.starts_with("//") => {
             Err("takes a path and no //: sqlite:/absolute/path or sqlite:relative/path".to_owned())
@@ -251,14 +252,70 @@ pub(super) fn store(text: &str) -> Result<StoreUrl, String> {
     }
 }
 
-/// `embedded`: there is no choice yet.
-pub(super) fn coordinator(text: &str) -> Result<(), String> {
-    match text.split(':').next() {
-        Some("embedded") if text == "embedded" => Ok(()),
-        Some("etcd") => Err("etcd is not in this version; expected embedded".to_owned()),
-        Some("postgres" | "postgresql") => {
-            Err("PostgreSQL is not in this version; expected embedded".to_owned())
-        }
-        _ => Err("expected embedded".to_owned()),
+/// What `coordinator.url` says.
+#[derive(Clone, Debug)]
+pub(super) enum CoordinatorUrl {
+    Embedded,
+    /// `host:port` of each member.
+    Etcd {
+        endpoints: Vec<String>,
+        with_tls: bool,
+    },
+    Postgres(PostgresAccess),
+}
+
+/// The port of etcd's clients.
+const ETCD_PORT: u16 = 2379;
+
+/// `embedded`, `postgres://…`, or `etcd://host:port,host:port` with as many as there are; with TLS `etcds://`.
+pub(super) fn coordinator(text: &str) -> Result<CoordinatorUrl, String> {
+    if text == "embedded" {
+        return Ok(CoordinatorUrl::Embedded);
     }
+    let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
+    let with_tls = match scheme {
+        "etcd" => false,
+        "etcds" => true,
+        "postgres" | "postgresql" => return postgres(text).map(CoordinatorUrl::Postgres),
+        _ => {
+            let expected = "expected embedded, etcd://host:port,…, etcds://host:port,… or \
+                            postgres://user@host:port/database";
+            return Err(expected.to_owned());
+        }
+    };
+    // Nothing of it is shown: it may hold a password anywhere.
+    if rest.contains('@') {
+        return Err("must hold no user name or password; there is coordinator.username".to_owned());
+    }
+    let members = rest.strip_prefix("//").ok_or("etcd: is followed by // and the members")?;
+    let member = |member: &str| {
+        let (host, port) = host_and_port(member, ETCD_PORT)
+            .ok_or("each member, between commas, is a host and a port")?;
+        Ok(format!("{host}:{port}"))
+    };
+    let endpoints = members.split(',').map(member).collect::<Result<_, String>>()?;
+    Ok(CoordinatorUrl::Etcd { endpoints, with_tls })
+}
+
+/// `postgres://…`, or `none`.
+pub(super) fn listen_url(text: &str) -> Result<Option<PostgresAccess>, String> {
+    if text == "none" { Ok(None) } else { postgres(text).map(Some) }
+}
+
+fn postgres(text: &str) -> Result<PostgresAccess, String> {
+    text.parse().map_err(|error: InvalidPostgresUrl| error.to_string())
+}
+
+/// What keys in etcd begin with: printable, not only slashes, and none at the end.
+pub(super) fn prefix(text: &str) -> Result<String, String> {
+    let prefix = text.trim_end_matches('/');
+    if prefix.is_empty() || prefix.len() > 1024 || prefix.chars().any(char::is_control) {
+        return Err(format!("{} is no prefix: 1 to 1024 bytes before the slash", shown(text)));
+    }
+    Ok(prefix.to_owned())
+}
+
+/// Anything but nothing.
+pub(super) fn text(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("is empty".to_owned()) } else { Ok(text.to_owned()) }
 }

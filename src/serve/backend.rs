@@ -1,4 +1,4 @@
-//! The store and the coordinator that the configuration names, and this instance's place in them.
+//! The store that the configuration names, and this instance's place in it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,11 @@ use tokio_util::task::TaskTracker;
 use super::ServeError;
 use crate::clock::Clock;
 use crate::config::{Config, Store};
-use crate::coordinator::{Absent, Coordinator, Embedded, LeaseMetrics};
 use crate::fences::Fences;
 use crate::metrics::StoreMetrics;
 use crate::store::{
-    Database, FenceStore, InstanceId, InstanceLease, InstanceMetrics, Keeper, Kept, Postgres,
-    PostgresFences, SqliteFences,
+    Database, FenceStore, HistoryStore, InstanceId, InstanceLease, InstanceMetrics, Keeper, Kept,
+    Postgres, PostgresFences, SqliteFences,
 };
 
 /// A store that was opened and checked. Nobody else can have an SQLite file from here on; in a shared store this
@@ -28,7 +27,9 @@ pub(super) enum Opened {
 /// What admission is put together from.
 pub(super) struct Backend {
     pub(super) store: Arc<dyn FenceStore>,
-    pub(super) coordinator: Arc<dyn Coordinator>,
+    pub(super) history: Arc<dyn HistoryStore>,
+    /// The file, where it is one: the embedded coordinator keeps its leases there.
+    pub(super) database: Option<Database>,
     pub(super) lease: Arc<InstanceLease>,
     keeper: Option<Keeper>,
 }
@@ -57,28 +58,31 @@ impl Opened {
         self,
         clock: Clock,
         registry: &Registry,
-        lease_metrics: &LeaseMetrics,
         tasks: &TaskTracker,
     ) -> Result<Backend, ServeError> {
         let metrics = InstanceMetrics::register(registry)?;
         match self {
             Opened::Postgres(store, ttl) => {
+                let fences = Arc::new(PostgresFences::new(&store, tasks));
                 let keeper = Keeper::join(&store, ttl, metrics).await?;
                 Ok(Backend {
-                    store: Arc::new(PostgresFences::new(&store, tasks)),
-                    coordinator: Arc::new(Absent),
+                    store: Arc::clone(&fences) as _,
+                    history: fences,
+                    database: None,
                     lease: keeper.lease(),
                     keeper: Some(keeper),
                 })
             }
-            Opened::Sqlite(database) => Ok(Backend {
-                coordinator: Arc::new(
-                    Embedded::start(&database, clock, tasks, lease_metrics.clone()).await?,
-                ),
-                store: Arc::new(SqliteFences::new(&database, clock, tasks)),
-                lease: Arc::new(InstanceLease::unlimited(database.instance())),
-                keeper: None,
-            }),
+            Opened::Sqlite(database) => {
+                let fences = Arc::new(SqliteFences::new(&database, clock, tasks));
+                Ok(Backend {
+                    store: Arc::clone(&fences) as _,
+                    history: fences,
+                    lease: Arc::new(InstanceLease::unlimited(database.instance())),
+                    database: Some(database),
+                    keeper: None,
+                })
+            }
         }
     }
 }

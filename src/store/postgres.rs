@@ -14,6 +14,7 @@
 mod call;
 mod connect;
 mod fences;
+mod history;
 mod keeper;
 mod listen;
 mod metrics;

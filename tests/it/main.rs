@@ -7,10 +7,12 @@
 mod admin;
 mod bad_input;
 mod bodies;
+mod coordinator;
 mod crash;
 mod demo;
 mod durable;
 mod fight;
+mod foreign;
 mod handover;
 mod late_bytes;
 mod leases;
@@ -29,3 +31,4 @@ mod start;
 mod store;
 mod support;
 mod upstream;
+mod worker;

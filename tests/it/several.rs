@@ -27,7 +27,7 @@ fn store(port: u16) -> String {
 }
 
 fn start(api: &Downstream, port: u16) -> Gateway {
-    let mut gateway = Gateway::one_of_several(api.address, &store(port));
+    let mut gateway = Gateway::one_of_several(api.address, &store(port), &url_at(port));
     gateway.start();
     gateway
 }
@@ -139,7 +139,8 @@ fn a_holders_writes_do_not_ask_the_store() {
     let gateways = [0, 1, 2].map(|_| start(&api, server.port()));
     let asked = |gateway: &Gateway| {
         ["load", "raise", "elsewhere", "give_back"].map(|operation| {
-            let series = format!("fencegate_store_duration_seconds_count{{operation=\"{operation}\"}}");
+            let series =
+                format!("fencegate_store_duration_seconds_count{{operation=\"{operation}\"}}");
             count(gateway, &series)
         })
     };
@@ -153,20 +154,6 @@ fn a_holders_writes_do_not_ask_the_store() {
         }
     }
     assert_eq!(gateways.each_ref().map(asked), before);
-}
-
-#[test]
-fn zz_takeover_latency() {
-    let (api, server) = (Downstream::start(), Postgres::start());
-    let gateways = [0, 1].map(|_| start(&api, server.port()));
-    let mut took = Vec::new();
-    for token in 1..=100 {
-        let began = Instant::now();
-        assert_eq!(gateways[token % 2].put("/x", token as u64, "x").status, 200);
-        took.push(began.elapsed());
-    }
-    took.sort();
-    eprintln!("TAKEOVER p50 {:?} p90 {:?} max {:?}", took[50], took[90], took[99]);
 }
 
 #[test]

@@ -13,19 +13,20 @@ use super::wire::{
     ElsewhereAnswer, FenceColumns, LeftAnswer, LoadedColumns, Named, RaiseAnswer, raise,
 };
 use super::{Postgres, Server};
+use crate::batch::Batcher;
 use crate::fence::{Mark, OverGrant, Rank, Resource};
 use crate::metrics::Operation;
 use crate::store::{
-    Batcher, FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError,
+    BATCH_CALLS, FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError,
 };
 
 /// The [`FenceStore`] of one PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresFences {
-    store: Postgres,
-    loads: Batcher<Resource, FenceState>,
-    raises: Batcher<(InstanceId, Raise), Raised>,
-    elsewhere: Batcher<(InstanceId, Resource, Rank), bool>,
+    pub(super) store: Postgres,
+    loads: Batcher<Resource, FenceState, StoreError>,
+    raises: Batcher<(InstanceId, Raise), Raised, StoreError>,
+    elsewhere: Batcher<(InstanceId, Resource, Rank), bool, StoreError>,
 }
 
 impl PostgresFences {
@@ -35,15 +36,15 @@ impl PostgresFences {
         let [for_loads, for_raises, for_elsewhere] = [store.clone(), store.clone(), store.clone()];
         PostgresFences {
             store: store.clone(),
-            loads: Batcher::new(tasks, move |resources| {
+            loads: Batcher::new(tasks, BATCH_CALLS, move |resources| {
                 let store = for_loads.clone();
                 Box::pin(async move { store.load_all(resources).await })
             }),
-            raises: Batcher::new(tasks, move |raises| {
+            raises: Batcher::new(tasks, BATCH_CALLS, move |raises| {
                 let store = for_raises.clone();
                 Box::pin(async move { store.raise_all(raises).await })
             }),
-            elsewhere: Batcher::new(tasks, move |asked| {
+            elsewhere: Batcher::new(tasks, BATCH_CALLS, move |asked| {
                 let store = for_elsewhere.clone();
                 Box::pin(async move { store.are_elsewhere(asked).await })
             }),
@@ -53,6 +54,10 @@ impl PostgresFences {
 
 #[async_trait]
 impl FenceStore for PostgresFences {
+    fn present(&self) -> InstanceId {
+        self.store.present().instance()
+    }
+
     /// Grants of others are not among it: whoever raises is told of them.
     async fn load(&self, resource: Resource) -> Result<FenceState, StoreError> {
         self.loads.call(resource).await

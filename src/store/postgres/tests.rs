@@ -10,7 +10,8 @@ use crate::metrics::Operation;
 use crate::servers::SOON;
 use crate::servers::postgres::Postgres as Server_;
 use crate::store::contract::{self, Shared, Subject};
-use crate::store::{InstanceId, Raise, Raised, Revocation};
+use crate::store::history_contract::{self, HistorySubject};
+use crate::store::{HistoryStore, InstanceId, Raise, Raised, Revocation};
 
 mod start;
 
@@ -92,6 +93,12 @@ impl Subject for Run {
     }
 }
 
+impl HistorySubject for Run {
+    fn history(&self) -> &dyn HistoryStore {
+        &self.fences
+    }
+}
+
 impl Shared for Run {
     fn other(&self) -> contract::Run<'_> {
         contract::Run { fences: &self.other.0, instance: self.other.1 }
@@ -148,3 +155,4 @@ async fn a_raise_that_waited_for_a_lock_sees_the_grant_that_was_recorded_meanwhi
 
 contract::tests!(Run::first());
 contract::shared_tests!(Run::first());
+history_contract::tests!(Run::first());

@@ -9,21 +9,20 @@ use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use tokio_util::task::TaskTracker;
 
-use super::Database;
 use super::columns::{FenceColumns, fence_row, left_grant, millis, names, rank, resource};
+use super::{BATCH_CALLS, Database};
+use crate::batch::Batcher;
 use crate::clock::{Clock, WallTime};
 use crate::fence::{Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource};
 use crate::metrics::Operation;
-use crate::store::{
-    Batcher, FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError,
-};
+use crate::store::{FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError};
 
 /// The [`FenceStore`] of one SQLite file.
 #[derive(Debug)]
 pub struct SqliteFences {
-    database: Database,
-    loads: Batcher<Resource, FenceState>,
-    raises: Batcher<Raise, Raised>,
+    pub(super) database: Database,
+    loads: Batcher<Resource, FenceState, StoreError>,
+    raises: Batcher<Raise, Raised, StoreError>,
 }
 
 impl SqliteFences {
@@ -32,7 +31,7 @@ impl SqliteFences {
     pub fn new(database: &Database, clock: Clock, tasks: &TaskTracker) -> SqliteFences {
         let instance = database.instance().as_i64();
         let for_loads = database.clone();
-        let loads = Batcher::new(tasks, move |resources| {
+        let loads = Batcher::new(tasks, BATCH_CALLS, move |resources| {
             let database = for_loads.clone();
             Box::pin(async move {
                 database
@@ -41,7 +40,7 @@ impl SqliteFences {
             })
         });
         let for_raises = database.clone();
-        let raises = Batcher::new(tasks, move |raises| {
+        let raises = Batcher::new(tasks, BATCH_CALLS, move |raises| {
             let database = for_raises.clone();
             let now = clock.wall();
             Box::pin(async move {
@@ -56,6 +55,10 @@ impl SqliteFences {
 
 #[async_trait]
 impl FenceStore for SqliteFences {
+    fn present(&self) -> InstanceId {
+        self.database.instance()
+    }
+
     async fn load(&self, resource: Resource) -> Result<FenceState, StoreError> {
         self.loads.call(resource).await
     }

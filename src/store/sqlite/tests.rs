@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::store::HistoryStore;
 use crate::store::contract::{self, Subject};
+use crate::store::history_contract::{self, HistorySubject};
 
 /// A file, and the run that has it open.
 struct Run {
@@ -50,5 +52,12 @@ impl Subject for Run {
     }
 }
 
+impl HistorySubject for Run {
+    fn history(&self) -> &dyn HistoryStore {
+        self.fences.as_ref().expect("a run is on")
+    }
+}
+
 contract::tests!(Run::first());
 contract::sole_tests!(Run::first());
+history_contract::tests!(Run::first());

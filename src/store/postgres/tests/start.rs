@@ -151,34 +151,3 @@ async fn a_caller_that_stops_waiting_spoils_no_connection() {
         assert!(fences.show(Resource::new("r").unwrap()).await.unwrap().is_none());
     }
 }
-
-#[tokio::test]
-async fn zz_rate() {
-    let server = Server_::start();
-    let store = open(&server.url()).await.unwrap();
-    let fences = PostgresFences::new(&store, &TaskTracker::new());
-    let instance = join(&store).await;
-    for parallel in [1, 64] {
-        let began = std::time::Instant::now();
-        let done = std::sync::atomic::AtomicU64::new(0);
-        let work = (0..parallel).map(async |nth| {
-            let resource = Resource::new(&format!("r{nth}")).unwrap();
-            let mut number = 1 + parallel * 1000000;
-            while began.elapsed() < Duration::from_secs(4) {
-                number += 1;
-                let rank = Rank::first(Token::from_i64(number).unwrap());
-                let raise = Raise { resource: resource.clone(), rank, confirmed: true, owner: None,
-                    grant: Some(Grant { settle: TTL, number }), drain: Some(TTL) };
-                fences.raise(instance, raise).await.unwrap();
-                if number % 8 == 0 { let over = (0..8).map(|n| (resource.clone(), OverGrant { rank: Rank::first(Token::from_i64(number - 1 - n).unwrap()), number: Some(number - 1 - n) })).collect(); fences.give_back(instance, over).await.unwrap(); }
-                done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            }
-        });
-        futures_util::future::join_all(work).await;
-        eprintln!("RATE {parallel}: {}/s", done.into_inner() / 4);
-    }
-    server.sql("CREATE TABLE bench (r text primary key, t bigint)");
-    std::fs::write("/tmp/fg-bench.sql", "\\set r random(1, 1000000)\nINSERT INTO bench VALUES ('r' || :client_id, :r) ON CONFLICT (r) DO UPDATE SET t = bench.t + 1 WHERE bench.t < 9223372036854775807;\n").unwrap();
-    let out = std::process::Command::new("/usr/lib/postgresql/15/bin/pgbench").args(["-h","127.0.0.1","-p",&server.port().to_string(),"-U","fencegate","-n","-f","/tmp/fg-bench.sql","-c","50","-j","2","-T","4","-M","prepared","postgres"]).output().unwrap();
-    eprintln!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-}
