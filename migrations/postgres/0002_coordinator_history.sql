@@ -1,6 +1,6 @@
 -- What is known of the coordinator's history: one row, or none before the first contact.
 CREATE TABLE coordinator_history (
-    only       boolean PRIMARY KEY DEFAULT true CHECK (only),
+    single     boolean PRIMARY KEY DEFAULT true CHECK (single),
     epoch      bigint  NOT NULL CHECK (epoch > 0),
     id         text    NOT NULL,
     cluster_id text    NOT NULL,
@@ -12,7 +12,7 @@ CREATE TABLE coordinator_history (
 
 -- → the row, or null
 CREATE FUNCTION fencegate_history(asked jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT to_jsonb(h) - 'only' FROM coordinator_history h), 'null')
+    SELECT coalesce((SELECT to_jsonb(h) - 'single' FROM coordinator_history h), 'null')
 $$;
 
 -- {known, new, distrust} → whether `known` still stood, so that `new` is in its place
