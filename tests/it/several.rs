@@ -27,7 +27,7 @@ fn store(port: u16) -> String {
 }
 
 fn start(api: &Downstream, port: u16) -> Gateway {
-    let mut gateway = Gateway::one_of_several(api.address, &store(port));
+    let mut gateway = Gateway::one_of_several(api.address, &store(port), &url_at(port));
     gateway.start();
     gateway
 }
@@ -131,6 +131,29 @@ fn after_a_killed_gateway_the_same_token_goes_on_at_once_and_a_newer_one_when_it
         server.sql("SELECT count(*) FROM instances") == "1"
             && server.sql("SELECT count(*) FROM grants") == "1"
     });
+}
+
+#[test]
+fn a_holders_writes_do_not_ask_the_store() {
+    let (api, server) = (Downstream::start(), Postgres::start());
+    let gateways = [0, 1, 2].map(|_| start(&api, server.port()));
+    let asked = |gateway: &Gateway| {
+        ["load", "raise", "elsewhere", "give_back"].map(|operation| {
+            let series =
+                format!("fencegate_store_duration_seconds_count{{operation=\"{operation}\"}}");
+            count(gateway, &series)
+        })
+    };
+    for gateway in &gateways {
+        assert_eq!(gateway.put("/x", 5, "x").status, 200);
+    }
+    let before = gateways.each_ref().map(asked);
+    for gateway in &gateways {
+        for _ in 0..200 {
+            assert_eq!(gateway.put("/x", 5, "x").status, 200);
+        }
+    }
+    assert_eq!(gateways.each_ref().map(asked), before);
 }
 
 #[test]
