@@ -1,5 +1,6 @@
 //! All parts but the workers, with a link between every two of them, and what a strike does to them.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,8 +8,10 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::api::{Api, SLOWEST};
+use super::database::Database;
 use super::gateway::Gateway;
 use super::link::{Link, Network, Weather};
+use super::members::Members;
 use super::plan::{Between, Blow, LONGEST_HOLD_BEFORE_API, Shape, Strike, Victim};
 use super::wait_until;
 
@@ -24,6 +27,8 @@ pub struct Arena {
     gateways: Vec<Gateway>,
     /// One from each gateway.
     to_api: Vec<Link>,
+    members: Option<Members>,
+    database: Option<Database>,
     _api: Api,
     _network: Network,
     dir: TempDir,
@@ -35,15 +40,23 @@ impl Arena {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let network = Network::start();
         let api = Api::start(dir.path(), seed);
-        let to_api: Vec<_> = (0..shape.gateways).map(|_| network.link_to(api.address)).collect();
-        let gateways = to_api.iter().enumerate();
-        let gateways = gateways.map(|(number, to_api)| {
+        let count = shape.gateways;
+        let to_api: Vec<_> = (0..count).map(|_| network.link_to(api.address)).collect();
+        let members = (shape.etcd_members > 0).then(|| Members::start(&network, count));
+        let database = shape.has_database.then(|| Database::start(&network, count));
+        let gateways = (0..count).map(|number| {
             let dir = dir.path().join(format!("gateway{number}"));
-            let config = config(&dir, to_api);
+            let sqlite = || format!("sqlite:{}", dir.join("fencegate.db").display());
+            let config = config(
+                &database.as_ref().map_or_else(sqlite, |database| database.url(number)),
+                &members.as_ref().map_or("embedded".into(), |members| members.url(number)),
+                to_api[number].address,
+            );
             Gateway::new(dir, &network, &config)
         });
         let gateways = gateways.collect();
-        let mut arena = Arena { gateways, to_api, _api: api, _network: network, dir };
+        let mut arena =
+            Arena { gateways, to_api, members, database, _api: api, _network: network, dir };
         wait_until("all gateways listen", || {
             arena.tend();
             arena.gateways.iter().all(Gateway::is_listening)
@@ -63,26 +76,28 @@ impl Arena {
     /// What has to be done again and again.
     pub fn tend(&mut self) {
         self.gateways.iter_mut().for_each(Gateway::tend);
+        self.members.iter_mut().for_each(Members::tend);
     }
 
     /// Strikes anything but a worker. Links recover, and killed gateways start again, by themselves; for the
     /// rest there is [`Arena::heal`]. `false`: there was nothing to strike.
     pub fn strike(&mut self, strike: &Strike) -> bool {
-        let lasts = strike.lasts;
-        match (strike.victim, strike.blow) {
-            (Victim::Gateway(gateway), Blow::Kill) => self.gateways[gateway].kill(lasts),
-            (Victim::Gateway(gateway), _) => self.gateways[gateway].signal(Signal::STOP),
-            (Victim::Link(between), blow) => {
-                let weather = match blow {
-                    Blow::Hold => Weather::Held,
-                    Blow::Swallow => Weather::Swallowed,
-                    _ => Weather::Cut,
-                };
-                self.link(between).turn(weather, lasts);
-                true
+        let Strike { blow, lasts, .. } = *strike;
+        match strike.victim {
+            Victim::Gateway(gateway) if blow == Blow::Kill => {
+                return self.gateways[gateway].kill(lasts);
             }
-            (Victim::Etcd(_) | Victim::Database | Victim::Worker(..), _) => false,
+            Victim::Gateway(gateway) => return self.gateways[gateway].signal(Signal::STOP),
+            Victim::Etcd(member) => self.members().strike(member, blow),
+            Victim::Database => match blow {
+                Blow::FailOver => self.database().fail_over(),
+                Blow::Usurp => self.database().usurp(),
+                _ => self.database().suspend(),
+            },
+            Victim::Link(between) => self.link(between).turn(weather(blow), lasts),
+            Victim::Worker(..) => return false,
         }
+        true
     }
 
     /// Ends what a strike began.
@@ -91,14 +106,10 @@ impl Arena {
             (Victim::Gateway(gateway), Blow::Suspend) => {
                 self.gateways[gateway].signal(Signal::CONT);
             }
-            (
-                Victim::Gateway(_)
-                | Victim::Link(_)
-                | Victim::Etcd(_)
-                | Victim::Database
-                | Victim::Worker(..),
-                _,
-            ) => {}
+            (Victim::Etcd(member), blow) => self.members().heal(member, blow),
+            (Victim::Database, Blow::Suspend) => self.database().resume(),
+            (Victim::Database, Blow::Usurp) => self.database().wake_usurped(),
+            (Victim::Gateway(_) | Victim::Link(_) | Victim::Database | Victim::Worker(..), _) => {}
         }
     }
 
@@ -113,27 +124,45 @@ impl Arena {
         self.dir.path().to_owned()
     }
 
-    fn link(&self, between: Between) -> &Link {
+    fn members(&mut self) -> &mut Members {
+        self.members.as_mut().expect("the plan strikes what is there")
+    }
+
+    fn database(&mut self) -> &mut Database {
+        self.database.as_mut().expect("the plan strikes what is there")
+    }
+
+    fn link(&mut self, between: Between) -> &Link {
         match between {
             Between::WorkersAndGateway(gateway) => &self.gateways[gateway].proxy,
             Between::WorkersAndLeases(gateway) => &self.gateways[gateway].leases,
             Between::GatewayAndApi(gateway) => &self.to_api[gateway],
-            Between::GatewayAndEtcd(..)
-            | Between::GatewayAndDatabase(_)
-            | Between::EtcdAndOthers(_) => unreachable!("not in this shape"),
+            Between::GatewayAndEtcd(gateway, member) => self.members().link(gateway, member),
+            Between::GatewayAndDatabase(gateway) => self.database().link(gateway),
+            Between::EtcdAndOthers(member) => self.members().link_from_others(member),
         }
     }
 }
 
-fn config(dir: &Path, to_api: &Link) -> String {
-    let store = dir.join("fencegate.db");
+fn weather(blow: Blow) -> Weather {
+    match blow {
+        Blow::Hold => Weather::Held,
+        Blow::Swallow => Weather::Swallowed,
+        Blow::Kill | Blow::Suspend | Blow::FailOver | Blow::Usurp | Blow::Cut => Weather::Cut,
+    }
+}
+
+fn config(store: &str, coordinator: &str, api: SocketAddr) -> String {
     format!(
         "[store]
-url = \"sqlite:{}\"
+url = \"{store}\"
+
+[coordinator]
+url = \"{coordinator}\"
 
 [[upstream]]
 name = \"api\"
-url = \"http://{}\"
+url = \"http://{api}\"
 timeout = \"2500ms\"
 settle = \"{}ms\"
 
@@ -143,8 +172,6 @@ path = \"/{{*rest}}\"
 drain = \"500ms\"
 wait = \"10s\"
 ",
-        store.display(),
-        to_api.address,
         SETTLE.as_millis(),
     )
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,9 @@ pub fn fight(
     length: Duration,
     is_enough: impl Fn(&Record, &Notes) -> bool,
 ) -> Story {
+    // Two at a time would be too much for a small machine.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let plan = draw(seed, length, shape);
     let mut chance = Chance::new(seed);
     let mut arena = Arena::start(shape, seed);

@@ -65,6 +65,8 @@ pub enum Blow {
     Cut,
     /// The primary is killed for good, the standby promoted, and a new standby made.
     FailOver,
+    /// The same, but the old primary only stands still, and then goes on as if it were one.
+    Usurp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +91,7 @@ const LONG: Duration = Duration::from_secs(8);
 pub const LONGEST_HOLD_BEFORE_API: Duration = Duration::from_millis(800);
 const QUIET_START: Duration = Duration::from_secs(2);
 /// After this the database is failed over, and then each time this long after the last one.
-const FAIL_OVER_EVERY: Duration = Duration::from_secs(40);
+const FAIL_OVER_EVERY: Duration = Duration::from_secs(25);
 
 /// The strikes of a fight of this length, by their times.
 pub fn draw(seed: u64, length: Duration, shape: Shape) -> Vec<Strike> {
@@ -102,7 +104,8 @@ pub fn draw(seed: u64, length: Duration, shape: Shape) -> Vec<Strike> {
         let is_due = shape.has_database && at >= next_fail_over;
         let mut strike = if is_due {
             next_fail_over += FAIL_OVER_EVERY;
-            Strike { at, blow: Blow::FailOver, victim: Victim::Database, lasts: Duration::ZERO }
+            let blow = if chance.one_in(2) { Blow::FailOver } else { Blow::Usurp };
+            Strike { at, blow, victim: Victim::Database, lasts: LONG.mul_f64(chance.fraction()) }
         } else {
             draw_one(at, shape, &mut chance)
         };
@@ -207,9 +210,8 @@ mod tests {
     fn every_part_is_struck_and_only_those_that_are_there() {
         let plan = draw(7, LENGTH, SHAPE);
         let has = |is: &dyn Fn(&Strike) -> bool| plan.iter().any(is);
-        for blow in
-            [Blow::Kill, Blow::Suspend, Blow::Hold, Blow::Swallow, Blow::Cut, Blow::FailOver]
-        {
+        let blows = [Blow::Kill, Blow::Suspend, Blow::Hold, Blow::Swallow, Blow::Cut];
+        for blow in blows.into_iter().chain([Blow::FailOver, Blow::Usurp]) {
             assert!(has(&|strike| strike.blow == blow), "{blow:?}");
         }
         for member in 0..3 {
