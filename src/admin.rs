@@ -1,18 +1,21 @@
 //! The admin listener: metrics, health, and a look at the fences.
 
+mod history;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::header::CONTENT_TYPE;
 use http::{StatusCode, Uri};
 use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
+use crate::coordinator::Guard;
 use crate::fence::{Resource, Token};
 use crate::fences::{DoubtView, Fences, LeftView, OperatorRaise, Refused};
 use crate::gateway::Connections;
@@ -35,6 +38,8 @@ pub struct Admin {
     pub tokens: Arc<TokenGauges>,
     /// Open client connections of the proxy listener.
     pub connections: Connections,
+    /// Watches over the coordinator's history; `None` if that is in the store itself.
+    pub guard: Option<Arc<Guard>>,
     /// Whether new requests are welcome.
     pub ready: Arc<AtomicBool>,
 }
@@ -48,6 +53,8 @@ pub fn router(admin: Admin) -> Router {
         .route("/v1/fences", get(list))
         .route("/v1/fences/{resource}", get(show).post(raise))
         .route("/v1/in-doubt", get(in_doubt))
+        .route("/v1/coordinator", get(history::show))
+        .route("/v1/coordinator/adopt", post(history::adopt))
         .with_state(admin)
 }
 

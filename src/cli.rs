@@ -1,6 +1,8 @@
 //! The command line: what each verb takes, and its exit code.
 
+mod admin;
 mod config_check;
+mod coordinator;
 mod demo;
 mod fence;
 mod lease;
@@ -36,6 +38,9 @@ enum Command {
     /// Look at fences, and raise them
     #[command(subcommand)]
     Fence(fence::FenceCommand),
+    /// Look at the coordinator's history, and adopt another one
+    #[command(subcommand)]
+    Coordinator(coordinator::CoordinatorCommand),
     /// Look at the configuration
     #[command(subcommand)]
     Config(config_check::ConfigCommand),
@@ -59,6 +64,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::main(args),
         Command::Lease(command) => lease::main(&command),
         Command::Fence(command) => fence::main(&command),
+        Command::Coordinator(command) => coordinator::main(&command),
         Command::Config(command) => config_check::main(&command),
     }
 }

@@ -136,6 +136,14 @@ impl WallTime {
     }
 }
 
+impl std::ops::Sub<Duration> for WallTime {
+    type Output = WallTime;
+
+    fn sub(self, span: Duration) -> WallTime {
+        WallTime(self.0.saturating_sub(millis(span)))
+    }
+}
+
 impl std::ops::Add<Duration> for WallTime {
     type Output = WallTime;
 

@@ -12,6 +12,7 @@
 
 mod build;
 mod check;
+mod coordinator;
 mod environment;
 mod file;
 mod flags;
@@ -31,6 +32,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::fence::Resource;
+pub use coordinator::Coordinator;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
 pub use mistakes::Mistakes;
@@ -43,6 +45,8 @@ pub struct Config {
     pub listen: Listen,
     /// Where marks and grants are kept.
     pub store: Store,
+    /// Who issues leases and tokens.
+    pub coordinator: Coordinator,
     /// Upstreams by position; a route names one by its index.
     pub upstreams: Vec<Upstream>,
     /// Routes, in the order of the file.

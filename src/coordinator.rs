@@ -5,8 +5,12 @@
 
 #[cfg(test)]
 mod contract;
+mod delivery;
 mod embedded;
+pub mod etcd;
+mod guard;
 mod metrics;
+mod queue;
 
 use std::time::Duration;
 
@@ -16,6 +20,8 @@ use crate::clock::WallTime;
 use crate::fence::{Epoch, Owner, Resource, Token};
 
 pub use embedded::Embedded;
+pub use etcd::Etcd;
+pub use guard::{Adopted, Guard, GuardMetrics, GuardView};
 pub use metrics::LeaseMetrics;
 
 /// Nothing is known about the lease.
@@ -108,11 +114,17 @@ pub trait Coordinator: Send + Sync + 'static {
         token: Token,
     ) -> Result<Released, CoordinatorError>;
 
-    /// The resource's live lease.
+    /// The resource's live lease. One request; calls that arrive together share one.
     async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError>;
 
     /// The present history, as far as it is known without asking.
     fn epoch(&self) -> Epoch;
+
+    /// The same for people: with the times of a lease that another program holds in etcd, at the
+    /// price of a second request.
+    async fn show(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
+        Ok(self.holder(resource).await?.lease)
+    }
 
     /// Live leases in the order of their resources, after `after`, at most `limit`.
     async fn list(

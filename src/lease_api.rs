@@ -21,9 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::wire::{AcquireBody, HolderBody, LeaseBody, LeasesBody, ReleaseQuery, RenewBody};
 use crate::clock::{Clock, WallTime};
-use crate::coordinator::{
-    Acquired, Coordinator, CoordinatorError, Holding, Lease, LeaseMetrics, Released,
-};
+use crate::coordinator::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released};
 use crate::fence::{Owner, Resource, Token};
 use crate::http_server::{self, PageQuery, ResourceName, parse_json, parse_query, read_body};
 use crate::problem::{Code, Problem, ProblemOutcome};
@@ -135,9 +133,9 @@ async fn show(
     ResourceName(resource): ResourceName,
 ) -> Result<Json<LeaseBody>, Problem> {
     let about = |problem| about(&resource, problem);
-    match api.coordinator.holder(resource.clone()).await {
-        Ok(Holding { lease: Some(lease), .. }) => Ok(Json(lease.into())),
-        Ok(Holding { lease: None, .. }) => Err(about(lease_not_found())),
+    match api.coordinator.show(resource.clone()).await {
+        Ok(Some(lease)) => Ok(Json(lease.into())),
+        Ok(None) => Err(about(lease_not_found())),
         Err(error) => Err(about(unavailable(&error))),
     }
 }

@@ -7,6 +7,7 @@ compile_error!(
 );
 
 pub mod admin;
+mod batch;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -19,6 +20,9 @@ pub mod lease_api;
 pub mod metrics;
 pub mod problem;
 pub mod serve;
+#[cfg(test)]
+#[path = "../tests/servers.rs"]
+mod servers;
 pub mod store;
 pub mod telemetry;
 pub mod token_gauges;

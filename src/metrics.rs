@@ -81,6 +81,8 @@ pub enum Operation {
     Holder,
     /// Lists and rows for people.
     List,
+    /// What is known of the coordinator's history.
+    History,
 }
 
 /// Of the store.
@@ -90,13 +92,14 @@ pub struct StoreMetrics {
 }
 
 impl Operation {
-    const ALL: [Operation; 6] = [
+    const ALL: [Operation; 7] = [
         Operation::Load,
         Operation::Raise,
         Operation::GiveBack,
         Operation::Lease,
         Operation::Holder,
         Operation::List,
+        Operation::History,
     ];
 
     const fn label(self) -> &'static str {
@@ -107,6 +110,7 @@ impl Operation {
             Operation::Lease => "lease",
             Operation::Holder => "holder",
             Operation::List => "list",
+            Operation::History => "history",
         }
     }
 }

@@ -57,6 +57,8 @@ codes! {
     LeaseLost = "lease_lost",
     /// The mark cannot be lowered.
     MarkNotRaised = "mark_not_raised",
+    /// There is no other history of the coordinator to adopt.
+    CoordinatorUnchanged = "coordinator_unchanged",
     /// A newer token has written already.
     StaleFencingToken = "stale_fencing_token",
     /// The body is larger than the route's limit.
@@ -107,7 +109,9 @@ impl Code {
             C::NoRoute | C::LeaseNotFound | C::FenceNotFound => StatusCode::NOT_FOUND,
             C::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             C::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            C::LeaseHeld | C::LeaseLost | C::MarkNotRaised => StatusCode::CONFLICT,
+            C::LeaseHeld | C::LeaseLost | C::MarkNotRaised | C::CoordinatorUnchanged => {
+                StatusCode::CONFLICT
+            }
             C::StaleFencingToken => StatusCode::PRECONDITION_FAILED,
             C::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             C::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -135,6 +139,7 @@ impl Code {
                 | C::LeaseHeld
                 | C::LeaseLost
                 | C::MarkNotRaised
+                | C::CoordinatorUnchanged
         )
     }
 
@@ -163,6 +168,7 @@ impl Code {
             | C::MethodNotAllowed
             | C::LeaseLost
             | C::MarkNotRaised
+            | C::CoordinatorUnchanged
             | C::StaleFencingToken
             | C::BodyTooLarge
             | C::HeadTooLarge

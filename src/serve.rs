@@ -21,12 +21,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config::{Config, Store};
-use crate::coordinator::{Coordinator, CoordinatorError, Embedded, LeaseMetrics};
+use crate::config::{self, Config, Store};
+use crate::coordinator::etcd::{Etcd, Guarded};
+use crate::coordinator::{Coordinator, CoordinatorError, Embedded, GuardMetrics, LeaseMetrics};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
-use crate::store::{Database, InstanceLease, OpenError, SqliteFences};
+use crate::store::{Database, HistoryStore, InstanceLease, OpenError, SqliteFences};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -42,6 +43,12 @@ pub enum ServeError {
     /// The leases cannot be read.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
+    /// The marks are etcd's revisions, and tokens of the embedded coordinator would be below them.
+    #[error(
+        "the store has marks of etcd, and coordinator.url is \"embedded\": its tokens would all be \
+         stale; set coordinator.url to that etcd, or take a new store"
+    )]
+    BackToEmbedded,
     /// An address cannot be listened on.
     #[error("listen.{name} = \"{address}\" cannot be used: {hint}")]
     Bind {
@@ -103,10 +110,31 @@ impl Running {
             Database::open(path, clock, &store_tasks, StoreMetrics::register(&registry)?).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
-        let coordinator: Arc<dyn Coordinator> =
-            Arc::new(Embedded::start(&database, clock, &store_tasks, lease_metrics.clone()).await?);
+        let store = Arc::new(SqliteFences::new(&database, clock, &store_tasks));
+        let guard_metrics = GuardMetrics::register(&registry)?;
+        let (coordinator, guard): (Arc<dyn Coordinator>, _) = match &config.coordinator {
+            config::Coordinator::Embedded => {
+                if store.history().await.map_err(CoordinatorError::from)?.is_some() {
+                    return Err(ServeError::BackToEmbedded);
+                }
+                let metrics = lease_metrics.clone();
+                (Arc::new(Embedded::start(&database, clock, &store_tasks, metrics).await?), None)
+            }
+            config::Coordinator::Etcd(settings) => {
+                let guarded = Guarded {
+                    history: Arc::clone(&store) as _,
+                    fences: Arc::clone(&store) as _,
+                    metrics: guard_metrics,
+                };
+                let metrics = lease_metrics.clone();
+                let etcd = Etcd::start(settings, Some(guarded), clock, &store_tasks, metrics);
+                etcd.check().await?;
+                let guard = etcd.guard();
+                (Arc::new(etcd), guard)
+            }
+        };
         let parts = FencesParts {
-            store: Arc::new(SqliteFences::new(&database, clock, &store_tasks)),
+            store,
             lease: Arc::new(InstanceLease::unlimited()),
             coordinator: Arc::clone(&coordinator),
             clock,
@@ -135,6 +163,7 @@ impl Running {
             }),
             census: Arc::new(Census::register(&registry)?),
             registry,
+            guard,
             ready: Arc::new(AtomicBool::new(true)),
         };
         let ready = Arc::clone(&admin.ready);

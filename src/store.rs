@@ -6,6 +6,9 @@
 
 #[cfg(test)]
 mod contract;
+mod history;
+#[cfg(test)]
+mod history_contract;
 mod instance;
 mod sqlite;
 
@@ -17,8 +20,10 @@ use async_trait::async_trait;
 use crate::clock::WallTime;
 use crate::fence::{Epoch, LeftGrant, Mark, Owner, Rank, Resource, Token};
 
+pub use history::{History, HistoryStore};
 pub use instance::{InstanceLease, Member, Remembered, Revocation};
-pub use sqlite::{Batcher, Database, OpenError, SqliteFences};
+pub(crate) use sqlite::BATCH_CALLS;
+pub use sqlite::{Database, OpenError, SqliteFences};
 
 /// The store did not confirm. What was asked may or may not be on disk.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -1,15 +1,14 @@
 //! `fencegate fence`: the fences of a running gateway, through its admin listener.
 
-use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::admin::{self, AdminAddress, Failure};
 use crate::fence::{Resource, Token};
 use crate::problem::Code;
-use crate::worker::{base_url, escape, exit, path_segment};
+use crate::worker::{escape, path_segment};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum FenceCommand {
@@ -56,46 +55,8 @@ pub(super) enum FenceCommand {
     },
 }
 
-#[derive(Debug, clap::Args)]
-pub(super) struct AdminAddress {
-    /// The gateway's admin listener
-    #[arg(long = "admin", env = "FENCEGATE_ADMIN", default_value = "http://127.0.0.1:9090")]
-    url: String,
-}
-
-/// For the whole exchange with the gateway.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-
-/// The gateway answered: there is no such fence, or its mark was not raised.
-const NO_SUCH_THING: u8 = 1;
-
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("--admin {url:?}: {why}; give an address such as http://127.0.0.1:9090")]
-    Usage { url: String, why: String },
-    #[error("{code}: {detail}")]
-    Refused { code: String, detail: String },
-    #[error("no answer from {admin}; is it the admin listener of a running gateway? {error}")]
-    Unreachable { admin: String, error: reqwest::Error },
-    #[error(transparent)]
-    System(#[from] std::io::Error),
-}
-
 pub(super) fn main(command: &FenceCommand) -> ExitCode {
-    let done = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::System)
-        .and_then(|runtime| runtime.block_on(ask(command)))
-        .and_then(|answer| Ok(writeln!(std::io::stdout(), "{answer:#}")?));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let text = failure.to_string().replace(char::is_control, " ");
-            eprintln!("fencegate fence: {text}");
-            ExitCode::from(failure.exit_code())
-        }
-    }
+    admin::main("fence", ask(command))
 }
 
 async fn ask(command: &FenceCommand) -> Result<Value, Failure> {
@@ -111,24 +72,11 @@ async fn ask(command: &FenceCommand) -> Result<Value, Failure> {
             (Method::GET, admin, format!("/v1/in-doubt?limit={limit}"))
         }
     };
-    let base =
-        base_url(&admin.url).map_err(|why| Failure::Usage { url: admin.url.clone(), why })?;
-    let unreachable = |error| Failure::Unreachable { admin: base.clone(), error };
-    // The gateway is not behind whatever proxy the environment names for the web.
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .timeout(ANSWER_WITHIN)
-        .build()
-        .map_err(unreachable)?;
-    let mut request = client.request(method, format!("{base}{path}"));
-    if let FenceCommand::Raise { token, .. } = command {
-        request = request.body(json!({ "token": token }).to_string());
-    }
-    let answer = request.send().await.map_err(unreachable)?;
-    let is_success = answer.status().is_success();
-    let body: Value = answer.json().await.map_err(unreachable)?;
-    if is_success { Ok(body) } else { Err(refused(&body)) }
+    let body = match command {
+        FenceCommand::Raise { token, .. } => Some(json!({ "token": token })),
+        _ => None,
+    };
+    admin.ask(method, &path, body).await
 }
 
 fn path_of(resource: &Resource) -> Result<String, Failure> {
@@ -137,23 +85,4 @@ fn path_of(resource: &Resource) -> Result<String, Failure> {
         detail: detail.to_owned(),
     })?;
     Ok(format!("/v1/fences/{segment}"))
-}
-
-fn refused(problem: &Value) -> Failure {
-    let text = |name: &str| problem[name].as_str().unwrap_or("?").to_owned();
-    Failure::Refused { code: text("code"), detail: text("detail") }
-}
-
-impl Failure {
-    fn exit_code(&self) -> u8 {
-        let is_answer = |code: &str| {
-            [Code::FenceNotFound, Code::MarkNotRaised].iter().any(|known| known.as_str() == code)
-        };
-        match self {
-            Failure::Usage { .. } => exit::USAGE,
-            Failure::Refused { code, .. } if is_answer(code) => NO_SUCH_THING,
-            Failure::Refused { .. } | Failure::Unreachable { .. } => exit::UNAVAILABLE,
-            Failure::System(_) => exit::SYSTEM,
-        }
-    }
 }

@@ -12,7 +12,7 @@ use super::settings::{Settings, Value};
 use super::{
     Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens, Upstream,
 };
-use super::{check, pattern, values};
+use super::{check, coordinator, pattern, values};
 
 const KIB: u64 = 1024;
 /// Each costs a look into the store at each scrape, and two series.
@@ -26,17 +26,18 @@ const SOLE: &str = "default";
 pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Config> {
     let listen = listen(Reader::single(Section::Listen, settings, mistakes));
     let store = store(Reader::single(Section::Store, settings, mistakes));
-    let coordinator = coordinator(Reader::single(Section::Coordinator, settings, mistakes));
+    let coordinator =
+        coordinator::coordinator(Reader::single(Section::Coordinator, settings, mistakes));
     let upstreams = each(Section::Upstream, settings, mistakes, upstream);
     let names = names(settings, Section::Upstream);
     let routes = each(Section::Route, settings, mistakes, |reader| route(reader, &names));
     let limits = limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
-    coordinator?;
     Some(Config {
         listen: listen?,
         store: store?,
+        coordinator: coordinator?,
         upstreams: upstreams?,
         routes: routes?,
         limits: limits?,
@@ -88,13 +89,6 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
 /// `store.url_file` was replaced by what is in it before.
 fn store(mut from: Reader<'_>) -> Option<Store> {
     from.read("url", values::store)
-}
-
-fn coordinator(mut from: Reader<'_>) -> Option<()> {
-    let url = from.read("url", values::coordinator);
-    // Without effect on `embedded`; `check::warnings` says so.
-    let prefix = from.read_if_set("prefix", |_| Ok(()));
-    url.and(prefix.unwrap_or(Some(())))
 }
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::build::names;
+use super::coordinator;
 use super::keys::{Section, Slot};
 use super::mistakes::{Mistakes, Origin, shown};
 use super::pattern;
@@ -126,7 +127,8 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// What is allowed, but worth a second look.
-pub(super) fn warnings(listen: &super::Listen, settings: &Settings) -> Vec<String> {
+pub(super) fn warnings(config: &super::Config, settings: &Settings) -> Vec<String> {
+    let listen = &config.listen;
     let listeners = [("leases", listen.leases), ("admin", listen.admin)];
     let exposed = listeners
         .into_iter()
@@ -138,9 +140,12 @@ pub(super) fn warnings(listen: &super::Listen, settings: &Settings) -> Vec<Strin
                  authentication on it: let only trusted machines reach it"
             )
         });
-    let prefix = Slot { section: Section::Coordinator, index: 0, name: "prefix" };
-    let without_effect = settings.get(prefix).map(|(_, place)| {
-        format!("{place}: coordinator.prefix: has no effect on the embedded coordinator")
+    let without_effect = match config.coordinator {
+        super::Coordinator::Embedded => coordinator::without_effect(settings),
+        super::Coordinator::Etcd(_) => Vec::new(),
+    };
+    let without_effect = without_effect.into_iter().map(|(name, place)| {
+        format!("{place}: coordinator.{name}: has no effect on the embedded coordinator")
     });
     exposed.chain(without_effect).collect()
 }

@@ -94,7 +94,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Mistakes> {
     check::all(&settings, &whole, &mut mistakes);
     match (build::config(&settings, &mut mistakes), log) {
         (Some(config), Some(log)) if mistakes.is_empty() => {
-            let warnings = check::warnings(&config.listen, &settings);
+            let warnings = check::warnings(&config, &settings);
             Ok(Loaded { config, warnings, log, settings })
         }
         _ => Err(mistakes.sorted()),

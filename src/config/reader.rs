@@ -88,6 +88,11 @@ impl<'a> Reader<'a> {
         Some(self.noted(key, origin, Err(expected(key, found))))
     }
 
+    /// Whether anybody set the key.
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        self.settings.get(self.slot(self.key(name))).is_some()
+    }
+
     /// Where the key was set, or where its table is.
     pub(super) fn place(&self, name: &str) -> Origin {
         let slot = self.slot(self.key(name));

@@ -166,19 +166,19 @@ pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
         let found = shown(text);
         return Err(format!("{found} must end after the port; paths are passed on as they come"));
     }
-    let (host, port) = host_and_port(authority)
+    let (host, port) = host_and_port(authority, 80)
         .ok_or_else(|| format!("{} has no valid host and port", shown(text)))?;
     Ok(format!("{host}:{port}"))
 }
 
-fn host_and_port(authority: &str) -> Option<(&str, u16)> {
+fn host_and_port(authority: &str, default_port: u16) -> Option<(&str, u16)> {
     let (host, port) = match authority.rsplit_once(':') {
         // The colons of `[::1]` separate no port.
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (authority, None),
     };
     let port = match port {
-        None => 80,
+        None => default_port,
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             digits.parse().ok().filter(|port| *port != 0)?
         }
@@ -219,14 +219,58 @@ pub(super) fn store(text: &str) -> Result<Store, String> {
     }
 }
 
-/// `embedded`: there is no choice yet.
-pub(super) fn coordinator(text: &str) -> Result<(), String> {
-    match text.split(':').next() {
-        Some("embedded") if text == "embedded" => Ok(()),
-        Some("etcd") => Err("etcd is not in this version; expected embedded".to_owned()),
-        Some("postgres" | "postgresql") => {
-            Err("PostgreSQL is not in this version; expected embedded".to_owned())
-        }
-        _ => Err("expected embedded".to_owned()),
+/// What `coordinator.url` says.
+#[derive(Clone, Debug)]
+pub(super) enum CoordinatorUrl {
+    Embedded,
+    /// `host:port` of each member.
+    Etcd {
+        endpoints: Vec<String>,
+        with_tls: bool,
+    },
+}
+
+/// The port of etcd's clients.
+const ETCD_PORT: u16 = 2379;
+
+/// `embedded`, or `etcd://host:port,host:port` with as many as there are; with TLS `etcds://`.
+pub(super) fn coordinator(text: &str) -> Result<CoordinatorUrl, String> {
+    if text == "embedded" {
+        return Ok(CoordinatorUrl::Embedded);
     }
+    let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
+    let with_tls = match scheme {
+        "etcd" => false,
+        "etcds" => true,
+        "postgres" | "postgresql" => {
+            return Err("PostgreSQL is not in this version; expected embedded or etcd://".into());
+        }
+        _ => return Err("expected embedded, etcd://host:port,… or etcds://host:port,…".into()),
+    };
+    // Nothing of it is shown: it may hold a password anywhere.
+    if rest.contains('@') {
+        return Err("must hold no user name or password; there is coordinator.username".to_owned());
+    }
+    let members = rest.strip_prefix("//").ok_or("etcd: is followed by // and the members")?;
+    let member = |member: &str| {
+        let (host, port) = host_and_port(member, ETCD_PORT)
+            .ok_or("each member, between commas, is a host and a port")?;
+        Ok(format!("{host}:{port}"))
+    };
+    let endpoints = members.split(',').map(member).collect::<Result<_, String>>()?;
+    Ok(CoordinatorUrl::Etcd { endpoints, with_tls })
+}
+
+/// What keys in etcd begin with: printable, not only slashes, and none at the end.
+pub(super) fn prefix(text: &str) -> Result<String, String> {
+    let prefix = text.trim_end_matches('/');
+    if prefix.is_empty() || prefix.len() > 1024 || prefix.chars().any(char::is_control) {
+        return Err(format!("{} is no prefix: 1 to 1024 bytes before the slash", shown(text)));
+    }
+    Ok(prefix.to_owned())
+}
+
+/// Anything but nothing.
+pub(super) fn text(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("is empty".to_owned()) } else { Ok(text.to_owned()) }
 }

@@ -11,14 +11,16 @@ use crate::fence::{Owner, Resource, Token};
 /// No rule takes this long.
 const DEADLINE: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(3600);
-/// A TTL that a test waits out.
-const SHORT: Duration = Duration::from_millis(150);
+/// How long a waiter waits that is to go without the lease.
+const IMPATIENCE: Duration = Duration::from_millis(150);
 const NO_WAIT: Duration = Duration::ZERO;
 
 /// A coordinator without leases, and what it needs to live.
 pub(super) struct Subject {
     pub(super) coordinator: Arc<dyn Coordinator>,
     pub(super) metrics: LeaseMetrics,
+    /// The shortest TTL that it gives; tests wait it out.
+    pub(super) shortest_ttl: Duration,
     pub(super) _keep: Box<dyn std::any::Any + Send + Sync>,
 }
 
@@ -131,7 +133,7 @@ pub(super) async fn a_renewal_prolongs(subject: &Subject) {
 }
 
 pub(super) async fn nothing_revives_an_expired_lease(subject: &Subject) {
-    let lease = subject.acquire("r", "a", SHORT).await;
+    let lease = subject.acquire("r", "a", subject.shortest_ttl).await;
     until(async || subject.holder("r").await.is_none()).await;
     assert_eq!(subject.renew(&lease).await, None);
     assert_eq!(subject.release(&lease).await, Released::NotFound);
@@ -142,7 +144,7 @@ pub(super) async fn nothing_revives_an_expired_lease(subject: &Subject) {
 }
 
 pub(super) async fn late_renewal_and_release_leave_the_next_lease_alone(subject: &Subject) {
-    let old = subject.acquire("r", "a", SHORT).await;
+    let old = subject.acquire("r", "a", subject.shortest_ttl).await;
     until(async || subject.holder("r").await.is_none()).await;
     let new = subject.acquire("r", "b", LONG).await;
     assert_eq!(subject.renew(&old).await, None);
@@ -191,7 +193,7 @@ pub(super) async fn a_caller_without_patience_does_not_overtake(subject: &Subjec
 }
 
 pub(super) async fn an_expiry_lets_a_waiter_in(subject: &Subject) {
-    let old = subject.acquire("r", "a", SHORT).await;
+    let old = subject.acquire("r", "a", subject.shortest_ttl).await;
     let new = granted(soon(subject.wait("r", "b").await).await.unwrap());
     assert!(new.token > old.token);
     assert!(new.acquired_at >= old.expires_at, "no sooner than the old one ended");
@@ -200,7 +202,7 @@ pub(super) async fn an_expiry_lets_a_waiter_in(subject: &Subject) {
 pub(super) async fn a_wait_ends_with_the_holder_of_that_moment(subject: &Subject) {
     let lease = subject.acquire("r", "a", LONG).await;
     let head = subject.wait("r", "b").await;
-    let second = subject.coordinator.acquire(resource("r"), owner("c"), LONG, SHORT);
+    let second = subject.coordinator.acquire(resource("r"), owner("c"), LONG, IMPATIENCE);
     assert_eq!(held(soon(second).await), lease);
     assert!(!head.is_finished());
 }
@@ -234,7 +236,7 @@ pub(super) async fn a_lease_that_nobody_took_delivery_of_is_released(subject: &S
 pub(super) async fn tokens_of_one_resource_rise_whatever_happens(subject: &Subject) {
     let mut last = None;
     for round in 0..6 {
-        let ttl = if round % 3 == 0 { SHORT } else { LONG };
+        let ttl = if round % 3 == 0 { subject.shortest_ttl } else { LONG };
         let lease = subject.acquire("r", &format!("owner {round}"), ttl).await;
         assert!(Some(lease.token) > last);
         last = Some(lease.token);
@@ -269,7 +271,7 @@ pub(super) async fn until(mut reached: impl AsyncFnMut() -> bool) {
     soon(look).await;
 }
 
-async fn soon<T>(event: impl Future<Output = T>) -> T {
+pub(super) async fn soon<T>(event: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, event).await.expect("it happens within the deadline")
 }
 

@@ -7,7 +7,6 @@
 //! leases in memory; the file is the truth, and it is asked only when a token is new.
 
 mod acquisition;
-mod queue;
 mod rows;
 
 use std::collections::HashMap;
@@ -17,18 +16,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use sqlx::SqliteConnection;
-use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use self::acquisition::Request;
-use self::queue::Queues;
-use super::{Acquired, Coordinator, CoordinatorError, Holding, Lease, LeaseMetrics, Released};
+use super::queue::Queues;
+use super::{
+    Acquired, Coordinator, CoordinatorError, Holding, Lease, LeaseMetrics, Released, delivery,
+};
+use crate::batch::Batcher;
 use crate::clock::{Clock, WallTime};
 use crate::fence::{Epoch, Owner, Resource, Token};
 use crate::metrics::Operation;
-use crate::store::{Batcher, Database, StoreError};
+use crate::store::{BATCH_CALLS, Database, StoreError};
 
 /// How often expired leases are looked for that nobody asked about.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ const SWEEP_LEASES: u32 = 256;
 #[derive(Debug)]
 pub struct Embedded {
     shared: Arc<Shared>,
-    holders: Batcher<Resource, Option<Lease>>,
+    holders: Batcher<Resource, Option<Lease>, StoreError>,
     _sweeping: DropGuard,
 }
 
@@ -79,7 +80,7 @@ impl Embedded {
             metrics,
         });
         let for_holders = Arc::clone(&shared);
-        let holders = Batcher::new(tasks, move |resources| {
+        let holders = Batcher::new(tasks, BATCH_CALLS, move |resources| {
             let shared = Arc::clone(&for_holders);
             Box::pin(async move { shared.holders(resources).await })
         });
@@ -107,15 +108,10 @@ impl Coordinator for Embedded {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Acquired, CoordinatorError> {
-        let (reply, answer) = oneshot::channel();
+        let (task, caller) = delivery::channel();
         let request = Request { resource, owner, ttl, wait };
-        self.shared.tasks.spawn(acquisition::run(Arc::clone(&self.shared), request, reply));
-        let broken_off =
-            |_| CoordinatorError::Unavailable("the acquisition was broken off".to_owned());
-        let (acquired, arrived) = answer.await.map_err(broken_off)??;
-        // Nothing may be awaited between this and the return, or the lease could be lost on the way.
-        let _ = arrived.send(());
-        Ok(acquired)
+        self.shared.tasks.spawn(acquisition::run(Arc::clone(&self.shared), request, task));
+        caller.receive().await
     }
 
     async fn renew(
@@ -261,12 +257,6 @@ async fn sweep(database: Database, clock: Clock, metrics: LeaseMetrics, stop: Ca
             }
             Err(error) => tracing::warn!(%error, "expired leases were not swept; trying again"),
         }
-    }
-}
-
-impl From<StoreError> for CoordinatorError {
-    fn from(error: StoreError) -> CoordinatorError {
-        CoordinatorError::Unavailable(error.to_string())
     }
 }
 

@@ -7,9 +7,9 @@
 //! Deliberately absent: a connection pool. SQLite has one writer, and with the file locked
 //! exclusively one connection.
 
-mod batch;
 mod columns;
 mod fences;
+mod history;
 mod open;
 
 use std::path::Path;
@@ -22,10 +22,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::StoreError;
+use crate::batch::Closed;
 use crate::clock::Clock;
 use crate::metrics::{Operation, StoreMetrics};
 
-pub use batch::Batcher;
 pub use fences::SqliteFences;
 pub use open::OpenError;
 
@@ -33,6 +33,8 @@ pub use open::OpenError;
 const QUEUE_JOBS: usize = 1024;
 /// Jobs that share one transaction at the most.
 const BATCH_JOBS: usize = 256;
+/// Calls that share one statement at the most.
+pub(crate) const BATCH_CALLS: usize = 512;
 
 /// Work inside a transaction that it may share with other jobs.
 #[async_trait]
@@ -169,6 +171,12 @@ async fn run_all(
     }
     sqlx::query("COMMIT").execute(connection).await?;
     Ok(())
+}
+
+impl From<Closed> for StoreError {
+    fn from(_: Closed) -> StoreError {
+        closed()
+    }
 }
 
 fn closed() -> StoreError {

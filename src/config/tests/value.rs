@@ -181,9 +181,12 @@ fn store_and_coordinator_are_what_this_version_has() {
     refused("store", "url = \"sqlite:///var/a.db\"", "takes a path and no //");
     refused("store", "url = \"sqlite::memory:\"", "a store in memory forgets");
     refused("store", "url = \"sqlite:a.db?mode=ro\"", "takes no parameters");
-    refused("coordinator", "url = \"etcd://127.0.0.1:2379\"", "etcd is not in this version");
     refused("coordinator", "url = \"postgres\"", "PostgreSQL is not in this version");
     refused("coordinator", "url = \"consul\"", "expected embedded");
+    refused("coordinator", "url = \"etcd://\"", "a host and a port");
+    refused("coordinator", "url = \"etcd:a:2379\"", "is followed by //");
+    refused("coordinator", "url = \"etcd://a,b:x\"", "a host and a port");
+    refused("coordinator", "prefix = \"//\"", "is no prefix");
 }
 
 #[test]

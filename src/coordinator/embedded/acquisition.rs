@@ -1,18 +1,14 @@
 //! One acquisition, from the request to the moment at which the caller has the lease.
 //!
-//! It runs in a task of its own, so that it cannot be dropped between the commit that issues a
-//! token and the answer. If the caller is gone by then, the lease is released: the token stays a
-//! gap in the sequence that grants nothing.
+//! Only the head of a resource's queue may take a lease that has come free.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use super::Shared;
 use super::rows::{self, Attempt};
 use crate::clock::WallTime;
-use crate::coordinator::{Acquired, CoordinatorError};
+use crate::coordinator::{Acquired, CoordinatorError, delivery};
 use crate::fence::{Owner, Resource};
 
 /// What is asked for.
@@ -24,30 +20,12 @@ pub(super) struct Request {
     pub(super) wait: Duration,
 }
 
-/// The answer, and the means to say that it has arrived. Dropping that, wherever the answer is on
-/// its way, says that nobody has it.
-pub(super) type Answer = (Acquired, oneshot::Sender<()>);
-type Reply = oneshot::Sender<Result<Answer, CoordinatorError>>;
-
 /// Acquires, and hands over or releases.
-pub(super) async fn run(shared: Arc<Shared>, request: Request, mut reply: Reply) {
-    let acquired = match contend(&shared, &request, &mut reply).await {
-        Ok(Some(acquired)) => acquired,
-        Ok(None) => return,
-        Err(error) => {
-            // A caller that is gone needs no answer.
-            let _ = reply.send(Err(error));
-            return;
-        }
+pub(super) async fn run(shared: Arc<Shared>, request: Request, mut caller: delivery::Sender) {
+    let Some(acquired) = contend(&shared, &request, &mut caller).await.transpose() else {
+        return;
     };
-    let issued = match &acquired {
-        Acquired::Granted(lease) => Some(lease.clone()),
-        Acquired::Held(_) => None,
-    };
-    let (arrived, arrival) = oneshot::channel();
-    let sent = reply.send(Ok((acquired, arrived))).is_ok();
-    if let Some(lease) = issued
-        && !(sent && arrival.await.is_ok())
+    if let Some(lease) = caller.deliver(acquired).await
         && let Err(error) = shared.release(lease.resource, lease.owner, lease.token).await
     {
         tracing::warn!(%error, "an abandoned lease was not released; it ends by expiry");
@@ -58,7 +36,7 @@ pub(super) async fn run(shared: Arc<Shared>, request: Request, mut reply: Reply)
 async fn contend(
     shared: &Shared,
     request: &Request,
-    reply: &mut Reply,
+    caller: &mut delivery::Sender,
 ) -> Result<Option<Acquired>, CoordinatorError> {
     let began = shared.clock.now();
     let deadline = began + request.wait;
@@ -82,7 +60,7 @@ async fn contend(
                     return Ok(Some(Acquired::Held(lease)));
                 }
                 tokio::select! {
-                    () = reply.closed() => return Ok(None),
+                    () = caller.abandoned() => return Ok(None),
                     () = place.told() => {}
                     () = expiry(shared, lease.expires_at), if is_head => {}
                     () = tokio::time::sleep(patience) => {}
@@ -90,7 +68,7 @@ async fn contend(
             }
             // The head takes it or leaves within a commit's time, whatever the caller's patience.
             Attempt::Free => tokio::select! {
-                () = reply.closed() => return Ok(None),
+                () = caller.abandoned() => return Ok(None),
                 () = place.told() => {}
             },
         }

@@ -1,4 +1,5 @@
 use prometheus::Registry;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::coordinator::contract::{self, Subject, granted, owner, resource, until};
@@ -56,7 +57,12 @@ async fn subject() -> Subject {
     let directory = tempfile::tempdir().unwrap();
     let Run { embedded, .. } = Run::start(&directory).await;
     let metrics = embedded.shared.metrics.clone();
-    Subject { coordinator: Arc::new(embedded), metrics, _keep: Box::new(directory) }
+    Subject {
+        coordinator: Arc::new(embedded),
+        metrics,
+        shortest_ttl: Duration::from_millis(150),
+        _keep: Box::new(directory),
+    }
 }
 
 contract::tests!(subject());

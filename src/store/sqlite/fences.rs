@@ -10,7 +10,8 @@ use sqlx::SqliteConnection;
 use tokio_util::task::TaskTracker;
 
 use super::columns::{FenceColumns, fence_row, left_grant, millis, names, rank, resource};
-use super::{Batcher, Database};
+use super::{BATCH_CALLS, Database};
+use crate::batch::Batcher;
 use crate::clock::{Clock, WallTime};
 use crate::fence::{LeftGrant, Mark, Owner, Rank, Resource};
 use crate::metrics::Operation;
@@ -19,9 +20,9 @@ use crate::store::{FenceRow, FenceState, FenceStore, Raise, Raised, StoreError};
 /// The [`FenceStore`] of one SQLite file.
 #[derive(Debug)]
 pub struct SqliteFences {
-    database: Database,
-    loads: Batcher<Resource, FenceState>,
-    raises: Batcher<Raise, Raised>,
+    pub(super) database: Database,
+    loads: Batcher<Resource, FenceState, StoreError>,
+    raises: Batcher<Raise, Raised, StoreError>,
 }
 
 impl SqliteFences {
@@ -30,7 +31,7 @@ impl SqliteFences {
     pub fn new(database: &Database, clock: Clock, tasks: &TaskTracker) -> SqliteFences {
         let instance = database.instance();
         let for_loads = database.clone();
-        let loads = Batcher::new(tasks, move |resources| {
+        let loads = Batcher::new(tasks, BATCH_CALLS, move |resources| {
             let database = for_loads.clone();
             Box::pin(async move {
                 database
@@ -39,7 +40,7 @@ impl SqliteFences {
             })
         });
         let for_raises = database.clone();
-        let raises = Batcher::new(tasks, move |raises| {
+        let raises = Batcher::new(tasks, BATCH_CALLS, move |raises| {
             let database = for_raises.clone();
             let now = clock.wall();
             Box::pin(async move {

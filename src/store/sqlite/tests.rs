@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::store::FenceStore;
 use crate::store::contract::{self, Subject};
+use crate::store::history_contract::{self, HistorySubject};
+use crate::store::{FenceStore, HistoryStore};
 
 /// A file, and the run that has it open.
 struct Run {
@@ -44,4 +45,11 @@ impl Subject for Run {
     }
 }
 
+impl HistorySubject for Run {
+    fn history(&self) -> &dyn HistoryStore {
+        self.fences.as_ref().expect("a run is on")
+    }
+}
+
 contract::tests!(Run::first());
+history_contract::tests!(Run::first());

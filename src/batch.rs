@@ -1,35 +1,40 @@
 //! Calls that arrive while one is under way are answered together by the next one.
 
-use std::sync::Arc;
-
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-use crate::store::StoreError;
-
 const QUEUE_CALLS: usize = 4096;
-const BATCH_CALLS: usize = 512;
 
-type Reply<V> = oneshot::Sender<Result<V, StoreError>>;
+type Reply<V, E> = oneshot::Sender<Result<V, E>>;
+
+/// Whoever answers has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed;
 
 /// Turns many calls with one key each into few calls with many keys.
 #[derive(Debug)]
-pub struct Batcher<K, V> {
-    calls: mpsc::Sender<(K, Reply<V>)>,
+pub(crate) struct Batcher<K, V, E> {
+    calls: mpsc::Sender<(K, Reply<V, E>)>,
 }
 
-impl<K: Send + 'static, V: Send + 'static> Batcher<K, V> {
-    /// `answer_all` must answer as many values as it was given keys, in their order.
-    pub fn new<F>(tasks: &TaskTracker, mut answer_all: F) -> Batcher<K, V>
+impl<K, V, E> Batcher<K, V, E>
+where
+    K: Send + 'static,
+    V: Send + 'static,
+    E: Clone + From<Closed> + Send + 'static,
+{
+    /// `answer_all` is given at most `limit` keys at a time, and must answer as many values, in
+    /// their order.
+    pub(crate) fn new<F>(tasks: &TaskTracker, limit: usize, mut answer_all: F) -> Batcher<K, V, E>
     where
-        F: FnMut(Vec<K>) -> BoxFuture<'static, Result<Vec<V>, StoreError>> + Send + 'static,
+        F: FnMut(Vec<K>) -> BoxFuture<'static, Result<Vec<V>, E>> + Send + 'static,
     {
-        let (calls, mut queue) = mpsc::channel::<(K, Reply<V>)>(QUEUE_CALLS);
+        let (calls, mut queue) = mpsc::channel::<(K, Reply<V, E>)>(QUEUE_CALLS);
         tasks.spawn(async move {
             let mut batch = Vec::new();
-            while queue.recv_many(&mut batch, BATCH_CALLS).await > 0 {
-                let (keys, replies): (Vec<K>, Vec<Reply<V>>) = batch.drain(..).unzip();
+            while queue.recv_many(&mut batch, limit).await > 0 {
+                let (keys, replies): (Vec<K>, Vec<Reply<V, E>>) = batch.drain(..).unzip();
                 match answer_all(keys).await {
                     Ok(values) => {
                         for (reply, value) in replies.into_iter().zip(values) {
@@ -52,13 +57,9 @@ impl<K: Send + 'static, V: Send + 'static> Batcher<K, V> {
     ///
     /// # Errors
     /// The call that answered many at once failed.
-    pub async fn call(&self, key: K) -> Result<V, StoreError> {
+    pub(crate) async fn call(&self, key: K) -> Result<V, E> {
         let (reply, answer) = oneshot::channel();
-        self.calls.send((key, reply)).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        self.calls.send((key, reply)).await.map_err(|_| Closed)?;
+        answer.await.map_err(|_| Closed)?
     }
-}
-
-fn closed() -> StoreError {
-    StoreError(Arc::from("the store is closed"))
 }

@@ -66,6 +66,15 @@ impl Queues {
         }
     }
 
+    /// Tells every head that its lease may have come free.
+    pub(super) fn tell_all_heads(&self) {
+        for queue in self.lock().by_resource.values() {
+            if let Some(head) = queue.front() {
+                head.notify_one();
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,9 +91,20 @@ impl State {
 }
 
 impl Place {
-    /// Whether nobody is before it. Once true, this stays true.
+    /// Whether nobody is before it. Once true, this stays true unless another one goes first.
     pub(super) fn is_head(&self) -> bool {
         self.queues.lock().is_head(&self.resource, &self.turn)
+    }
+
+    /// Goes to the front, for an owner that exchanges its lease for a newer one.
+    pub(super) fn go_first(&self) {
+        let mut state = self.queues.lock();
+        if let Some(queue) = state.by_resource.get_mut(&self.resource)
+            && let Some(at) = queue.iter().position(|turn| Arc::ptr_eq(turn, &self.turn))
+            && let Some(turn) = queue.remove(at)
+        {
+            queue.push_front(turn);
+        }
     }
 
     /// Waits until this place is the head and there is a reason to try, even if that came to be

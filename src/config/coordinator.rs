@@ -1,0 +1,116 @@
+//! Reads `[coordinator]`: which one, and for etcd how to reach it and how to be known by it.
+
+use std::path::Path;
+
+use super::file;
+use super::keys::{Section, Slot};
+use super::mistakes::{Origin, shown};
+use super::reader::Reader;
+use super::settings::Settings;
+use super::values::{self, CoordinatorUrl};
+use crate::coordinator::etcd::{EtcdSettings, EtcdTls, EtcdUser, Layout};
+
+/// Where leases are if nobody says so.
+const PREFIX: &str = "/fencegate/leases";
+
+/// Keys that are about etcd alone.
+const OF_ETCD: [&str; 7] =
+    ["prefix", "layout", "username", "password_file", "ca_file", "cert_file", "key_file"];
+
+/// `[coordinator]`
+#[derive(Clone, Debug)]
+pub enum Coordinator {
+    /// `embedded`, the default: in the store's own file.
+    Embedded,
+    /// `etcd://…` or `etcds://…`.
+    Etcd(EtcdSettings),
+}
+
+pub(super) fn coordinator(mut from: Reader<'_>) -> Option<Coordinator> {
+    let url = from.read("url", values::coordinator);
+    let prefix = from.read_if_set("prefix", values::prefix);
+    let layouts = [("mutex", Layout::Mutex), ("key", Layout::Key)];
+    let layout = from.read_if_set("layout", values::choice(&layouts));
+    let username = from.read_if_set("username", values::text);
+    let [password, ca, certificate, key] =
+        ["password_file", "ca_file", "cert_file", "key_file"].map(|name| contents(&mut from, name));
+    let pairs_are_whole = together(&mut from, "username", "password_file")
+        & together(&mut from, "cert_file", "key_file");
+    let (endpoints, with_tls) = match url? {
+        CoordinatorUrl::Embedded => return Some(Coordinator::Embedded),
+        CoordinatorUrl::Etcd { endpoints, with_tls } => (endpoints, with_tls),
+    };
+    if !pairs_are_whole | !tls_is_meant(&mut from, with_tls) {
+        return None;
+    }
+    let user = pair(username, password)?;
+    let identity = pair(certificate, key)?;
+    let tls = ca.map(|ca| ca.map(|ca| EtcdTls { ca, identity }));
+    Some(Coordinator::Etcd(EtcdSettings {
+        endpoints,
+        prefix: prefix.unwrap_or_else(|| Some(PREFIX.to_owned()))?,
+        layout: layout.unwrap_or(Some(Layout::Mutex))?,
+        user: user.map(|(name, password)| EtcdUser { name, password }),
+        tls: readable(tls)?,
+    }))
+}
+
+/// Of "set, and could it be read?": what could not be read makes the whole `None`.
+fn readable<T>(value: Option<Option<T>>) -> Option<Option<T>> {
+    value.map_or(Some(None), |value| value.map(Some))
+}
+
+fn pair<A, B>(a: Option<Option<A>>, b: Option<Option<B>>) -> Option<Option<(A, B)>> {
+    readable(a.zip(b).map(|(a, b)| a.zip(b)))
+}
+
+/// What is in the file that a key names, without the end of its last line.
+fn contents(from: &mut Reader<'_>, name: &str) -> Option<Option<String>> {
+    from.read_if_set(name, |path| {
+        let text = file::read_text(Path::new(path)).map_err(|why| format!("{} {why}", shown(path)));
+        Ok(text?.trim_end_matches(['\n', '\r']).to_owned())
+    })
+}
+
+/// Whether both of two keys are set, or none; else it is a mistake.
+fn together(from: &mut Reader<'_>, one: &str, other: &str) -> bool {
+    let set = [one, other].map(|name| from.is_set(name));
+    let (has, lacks) = match set {
+        [true, false] => (one, other),
+        [false, true] => (other, one),
+        _ => return true,
+    };
+    let place = from.place(has);
+    let message =
+        format!("coordinator.{has}: coordinator.{lacks} is missing; give both or neither");
+    from.mistakes.push(&place, message);
+    false
+}
+
+/// Whether the URL's scheme and the files go together; else it is a mistake.
+fn tls_is_meant(from: &mut Reader<'_>, with_tls: bool) -> bool {
+    if with_tls {
+        if !from.is_set("ca_file") {
+            let place = from.place("url");
+            let message = "coordinator.url: etcds:// needs coordinator.ca_file, a file of the \
+                           certificates that etcd's own is signed by";
+            from.mistakes.push(&place, message);
+        }
+        return from.is_set("ca_file");
+    }
+    let names = ["ca_file", "cert_file"];
+    let Some(name) = names.into_iter().find(|name| from.is_set(name)) else { return true };
+    let place = from.place(name);
+    let message = format!("coordinator.{name}: TLS needs coordinator.url = \"etcds://…\"");
+    from.mistakes.push(&place, message);
+    false
+}
+
+/// What is set for etcd and means nothing without it.
+pub(super) fn without_effect(settings: &Settings) -> Vec<(&'static str, Origin)> {
+    let slot = |name| Slot { section: Section::Coordinator, index: 0, name };
+    OF_ETCD
+        .into_iter()
+        .filter_map(|name| settings.get(slot(name)).map(|(_, place)| (name, place.clone())))
+        .collect()
+}

@@ -1,0 +1,312 @@
+//! Leases in etcd, in the layout of etcd's own lock, so that workers which lock with the standard
+//! packages are fenced with no library of ours.
+//!
+//! The holder of a lease is the key with the lowest create revision below the resource's place, and
+//! that revision is the token: etcd gives it out once, it rises, and a waiter's is higher than the
+//! holder's. Never a token is the revision of a response's header, which two clients can both see.
+//! Deliberately absent: etcd's lock service, which answers success to waiters whose lease is gone;
+//! and a copy of the leases in memory. `etcd_client` is imported below this file and nowhere else.
+
+mod acquisition;
+mod connection;
+mod deletions;
+mod layout;
+mod leases;
+mod reads;
+pub(super) mod sentinel;
+mod settings;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Txn, TxnOp};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use self::acquisition::Request;
+use self::connection::{Connection, Failure};
+use self::layout::{Claim, Keys, Value};
+use self::leases::Leases;
+use self::sentinel::Sentinel;
+use super::guard::{self, Guard, GuardMetrics};
+use super::queue::Queues;
+use super::{
+    Acquired, Coordinator, CoordinatorError, Holding, Lease, LeaseMetrics, Released, delivery,
+};
+use crate::batch::{Batcher, Closed};
+use crate::clock::Clock;
+use crate::fence::{Epoch, Owner, Resource, Token};
+use crate::store::{FenceStore, HistoryStore};
+
+pub use settings::{EtcdSettings, EtcdTls, EtcdUser, Layout};
+
+/// Holders that are asked for in one request; etcd takes at most 128 operations in one.
+const BATCH_HOLDERS: usize = 100;
+
+/// Issues leases and tokens from etcd.
+#[derive(Debug)]
+pub struct Etcd {
+    shared: Arc<Shared>,
+    holders: Batcher<Resource, Holding, CoordinatorError>,
+    _watching: DropGuard,
+}
+
+/// What tasks, which outlive their callers, need as well.
+#[derive(Debug)]
+struct Shared {
+    leases: Leases,
+    keys: Keys,
+    /// What our keys say who wrote them; of this coordinator alone.
+    id: String,
+    clock: Clock,
+    tasks: TaskTracker,
+    metrics: LeaseMetrics,
+    queues: Queues,
+    /// Of a gateway; workers have no store to guard.
+    guard: Option<Arc<Guard>>,
+}
+
+/// What a gateway's coordinator watches over, so that etcd's history and the store's go together.
+pub struct Guarded {
+    /// Where what is known of etcd's history is kept.
+    pub history: Arc<dyn HistoryStore>,
+    /// Marks to be rebuilt if the store turns out to be an older one.
+    pub fences: Arc<dyn FenceStore>,
+    /// What is told of it.
+    pub metrics: GuardMetrics,
+}
+
+impl Etcd {
+    /// Connects when it is first asked; an etcd that is down now may be up then. Its tasks end some
+    /// time after it is dropped. Without `guarded` its epoch is always the first one, which is
+    /// enough for workers.
+    #[must_use]
+    pub fn start(
+        settings: &EtcdSettings,
+        guarded: Option<Guarded>,
+        clock: Clock,
+        tasks: &TaskTracker,
+        metrics: LeaseMetrics,
+    ) -> Etcd {
+        let connection = Arc::new(Connection::new(settings));
+        let keys = Keys::new(&settings.prefix, settings.layout);
+        let guard = guarded.map(|Guarded { history, fences, metrics }| {
+            let sentinel = Sentinel::new(Arc::clone(&connection), keys.clone());
+            Arc::new(Guard::new(sentinel, history, fences, metrics))
+        });
+        let shared = Arc::new(Shared {
+            leases: Leases::new(connection, clock),
+            keys,
+            id: uuid::Uuid::new_v4().simple().to_string(),
+            clock,
+            tasks: tasks.clone(),
+            queues: Queues::new(metrics.waiters.clone()),
+            metrics,
+            guard,
+        });
+        let stop = CancellationToken::new();
+        tasks.spawn(deletions::watch(Arc::clone(&shared), None, stop.clone()));
+        let for_holders = Arc::clone(&shared);
+        let holders = Batcher::new(tasks, BATCH_HOLDERS, move |resources| {
+            let shared = Arc::clone(&for_holders);
+            Box::pin(async move { shared.holders(&resources).await })
+        });
+        if let Some(guard) = &shared.guard {
+            tasks.spawn(guard::watch(Arc::clone(guard), Arc::clone(&shared), stop.clone()));
+        }
+        Etcd { shared, holders, _watching: stop.drop_guard() }
+    }
+
+    /// Compares etcd's history with the one that the store knows, and, if it is the store that is
+    /// older, rebuilds its marks first. A gateway calls this before it serves.
+    ///
+    /// # Errors
+    /// etcd or the store did not answer. That the history is another one is no error here: it shows
+    /// in every answer of [`Coordinator::holder`].
+    pub async fn check(&self) -> Result<(), CoordinatorError> {
+        let Some(guard) = &self.shared.guard else { return Ok(()) };
+        match guard.check(&*self.shared).await {
+            Ok(_) | Err(CoordinatorError::Changed(_)) => Ok(()),
+            Err(unavailable) => Err(unavailable),
+        }
+    }
+
+    /// What watches over etcd's history, in a gateway.
+    #[must_use]
+    pub fn guard(&self) -> Option<Arc<Guard>> {
+        self.shared.guard.clone()
+    }
+
+    /// Does `work` to its end even if the caller leaves, since what etcd did has to be counted and
+    /// told to those who wait.
+    async fn to_the_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, CoordinatorError>> + Send + 'static,
+    ) -> Result<T, CoordinatorError> {
+        self.shared.tasks.spawn(work).await.map_err(|error| {
+            CoordinatorError::Unavailable(format!("its work was broken off: {error}"))
+        })?
+    }
+}
+
+#[async_trait]
+impl Coordinator for Etcd {
+    async fn acquire(
+        &self,
+        resource: Resource,
+        owner: Owner,
+        ttl: Duration,
+        wait: Duration,
+    ) -> Result<Acquired, CoordinatorError> {
+        let (task, caller) = delivery::channel();
+        let request = Request { resource, owner, ttl, wait };
+        self.shared.tasks.spawn(acquisition::run(Arc::clone(&self.shared), request, task));
+        caller.receive().await
+    }
+
+    async fn renew(
+        &self,
+        resource: Resource,
+        owner: Owner,
+        token: Token,
+        ttl: Option<Duration>,
+    ) -> Result<Option<Lease>, CoordinatorError> {
+        let shared = Arc::clone(&self.shared);
+        self.to_the_end(async move {
+            let renewed = shared.renew(&resource, &owner, token, ttl).await?;
+            if renewed.is_none() {
+                shared.metrics.renewal_refused(&resource, &owner, token);
+            }
+            Ok(renewed)
+        })
+        .await
+    }
+
+    async fn release(
+        &self,
+        resource: Resource,
+        owner: Owner,
+        token: Token,
+    ) -> Result<Released, CoordinatorError> {
+        let shared = Arc::clone(&self.shared);
+        self.to_the_end(async move { Ok(shared.release(resource, owner, token).await?) }).await
+    }
+
+    async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError> {
+        self.holders.call(resource).await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.shared.guard.as_ref().map_or(Epoch::FIRST, |guard| guard.epoch())
+    }
+
+    async fn show(&self, resource: Resource) -> Result<Option<Lease>, CoordinatorError> {
+        Ok(self.shared.show(&resource).await?)
+    }
+
+    async fn list(
+        &self,
+        after: Option<Resource>,
+        limit: u32,
+    ) -> Result<Vec<Lease>, CoordinatorError> {
+        Ok(self.shared.list(after.as_ref(), limit as usize).await?)
+    }
+}
+
+impl Shared {
+    /// The claim of this owner with this token, if it is the holder's.
+    async fn held(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Token,
+    ) -> Result<Result<(Claim, Value), Released>, Failure> {
+        let Some(holder) = self.look(resource, None).await?.holder else {
+            return Ok(Err(Released::NotFound));
+        };
+        Ok(match holder.value.clone() {
+            Some(value) if holder.token == token && value.owner == *owner => Ok((holder, value)),
+            _ => Err(Released::OwnerMismatch),
+        })
+    }
+
+    /// Keeps the etcd lease alive, and writes the new end into the key, in a transaction that checks
+    /// that it is still the same key. Another TTL takes another etcd lease: theirs never change.
+    async fn renew(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Token,
+        ttl: Option<Duration>,
+    ) -> Result<Option<Lease>, Failure> {
+        let Ok((claim, mut value)) = self.held(resource, owner, token).await? else {
+            return Ok(None);
+        };
+        let wanted = self.leases.rounded(ttl.unwrap_or(value.ttl()));
+        let other = if wanted == self.leases.rounded(value.ttl()) {
+            match self.leases.keep_alive(claim.lease_id).await {
+                Ok(began) => value.expires_at = (began + value.ttl()).as_millis(),
+                Err(Failure::NoSuchLease) => return Ok(None),
+                Err(failure) => return Err(failure),
+            }
+            None
+        } else {
+            let term = self.leases.grant(ttl.unwrap_or(value.ttl())).await?;
+            value.expires_at = term.expires_at.as_millis();
+            value.ttl_ms = u64::try_from(term.ttl.as_millis()).unwrap_or(u64::MAX);
+            Some(term.id)
+        };
+        value.by.clone_from(&self.id);
+        let key = String::from_utf8_lossy(&claim.key).into_owned();
+        let lease_id = other.unwrap_or(claim.lease_id);
+        let put = self.leases.put(vec![claim.stands()], Vec::new(), &key, &value, lease_id).await;
+        let renewed = match put {
+            Err(Failure::NoSuchLease) => None,
+            put => put?,
+        };
+        if other.is_some() {
+            // The one that the key does not hang on: the old one, or, if it was too late, the new one.
+            self.leases.revoke(if renewed.is_some() { claim.lease_id } else { lease_id }).await;
+        }
+        Ok(renewed.map(|token| value.lease(resource.clone(), token)))
+    }
+
+    async fn release(
+        &self,
+        resource: Resource,
+        owner: Owner,
+        token: Token,
+    ) -> Result<Released, Failure> {
+        let claim = match self.held(&resource, &owner, token).await? {
+            Ok((claim, _)) => claim,
+            Err(answer) => return Ok(answer),
+        };
+        if !self.delete(&claim).await? {
+            return Ok(Released::NotFound);
+        }
+        let now = self.clock.wall();
+        self.metrics.released(&claim.lease(&resource, now), now);
+        self.queues.tell_head(&resource);
+        self.leases.revoke(claim.lease_id).await;
+        Ok(Released::Released)
+    }
+
+    /// Deletes this very key, and never one that came after it. `false`: it is gone already.
+    async fn delete(&self, claim: &Claim) -> Result<bool, Failure> {
+        let txn =
+            Txn::new().when([claim.stands()]).and_then([TxnOp::delete(claim.key.clone(), None)]);
+        let connection = self.leases.connection();
+        let answer = connection.call(async |client| client.kv_client().txn(txn.clone()).await);
+        Ok(answer.await?.succeeded())
+    }
+}
+
+impl From<Closed> for CoordinatorError {
+    fn from(_: Closed) -> CoordinatorError {
+        CoordinatorError::Unavailable("the coordinator is closed".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests;

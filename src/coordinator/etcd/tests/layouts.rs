@@ -1,0 +1,13 @@
+//! The contract, in both layouts.
+
+mod mutex {
+    use super::super::*;
+
+    contract::tests!(subject(Layout::Mutex));
+}
+
+mod key {
+    use super::super::*;
+
+    contract::tests!(subject(Layout::Key));
+}
