@@ -85,6 +85,7 @@ pub fn fight(
     thread::sleep(super::api::SLOWEST);
     let (record, notes) = (Record::read(arena.dir()), notes::read(arena.dir()));
     faults.extend(arena.faults());
+    faults.extend(false_alarms(&notes));
     let violations = violations(&record, &notes);
     if !violations.is_empty() || !faults.is_empty() {
         drop(workers);
@@ -193,4 +194,11 @@ fn recover(arena: &mut Arena, shape: Shape) -> Option<String> {
         }
         thread::sleep(Duration::from_millis(200));
     }
+}
+
+/// Nobody wiped or restored the coordinator.
+fn false_alarms(notes: &Notes) -> impl Iterator<Item = String> {
+    let is_alarm = |told: &Told| matches!(told, Told::NotForwarded(code) if code.ends_with("coordinator_changed"));
+    let alarms = notes.iter().filter(move |(_, note)| is_alarm(&note.told));
+    alarms.map(|(attempt, _)| format!("refused for a coordinator that did not change: {attempt}"))
 }

@@ -69,11 +69,24 @@ fn one_gateway_keeps_the_promise_whatever_befalls_it_and_its_workers() {
     assert_kept(&story, 20, 3);
 }
 
+#[cfg(not(feature = "broken-drain"))]
+#[test]
+fn three_gateways_keep_the_promise_whatever_befalls_them_and_all_that_they_rest_on() {
+    let story = fight(CLUSTER, seed(), seconds(75), |_, _| false);
+    assert_kept(&story, 40, 5);
+}
+
 /// The check finds out a gateway that forwards a newer token's write without waiting for older ones.
 #[cfg(feature = "broken-drain")]
 #[test]
 fn one_gateway_that_does_not_drain_is_found_out() {
     assert_found_out(ONE_MACHINE);
+}
+
+#[cfg(feature = "broken-drain")]
+#[test]
+fn three_gateways_that_do_not_drain_are_found_out() {
+    assert_found_out(CLUSTER);
 }
 
 #[cfg(not(feature = "broken-drain"))]
