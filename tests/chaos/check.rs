@@ -56,8 +56,8 @@ pub fn violations(record: &Record, notes: &Notes) -> Vec<Violation> {
 }
 
 /// Tokens that went back, and writes of different tokens that overlap. What had no effect counts as well:
-/// it was forwarded.
-fn disorder(record: &Record) -> Vec<Violation> {
+/// it was forwarded. Also right while the API still records.
+pub fn disorder(record: &Record) -> Vec<Violation> {
     let mut resources: BTreeMap<&str, Vec<&Request>> = BTreeMap::new();
     for request in &record.requests {
         resources.entry(&request.resource).or_default().push(request);

@@ -1,24 +1,21 @@
 //! One fight: workers write, the nemesis strikes by its plan, then all is left in peace until it works again.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-
 use super::arena::Arena;
 use super::chance::Chance;
 use super::check::{Violation, violations};
+use super::nemesis::{Nemesis, Rage};
 use super::notes::{self, Notebook, Notes, Told};
-use super::plan::{Blow, Shape, Strike, Victim, draw};
+use super::plan::{Shape, draw};
 use super::record::Record;
 use super::workers::Workers;
 
 /// After the last strike every resource is written to again within this time.
 const RECOVERY: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(10);
 
 /// What a fight was like.
 pub struct Story {
@@ -33,13 +30,8 @@ pub struct Story {
     pub ends: BTreeMap<String, usize>,
 }
 
-/// Fights by the plan of `seed` for `length`, or until `is_enough`, which is asked now and then.
-pub fn fight(
-    shape: Shape,
-    seed: u64,
-    length: Duration,
-    is_enough: impl Fn(&Record, &Notes) -> bool,
-) -> Story {
+/// Fights by the plan of `seed` for `length`, or until writes are seen out of order.
+pub fn fight(shape: Shape, seed: u64, length: Duration) -> Story {
     // Two at a time would be too much for a small machine.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,18 +39,9 @@ pub fn fight(
     let mut chance = Chance::new(seed);
     let mut arena = Arena::start(shape, seed);
     Notebook::create(arena.dir());
-    let addresses = |link: fn(&super::gateway::Gateway) -> std::net::SocketAddr| {
-        arena.gateways().iter().map(link).collect::<Vec<_>>()
-    };
-    let workers = Workers::new(
-        arena.dir().to_owned(),
-        shape.resources,
-        addresses(|gateway| gateway.proxy.address),
-        addresses(|gateway| gateway.leases.address),
-    );
-    let mut strikes = BTreeMap::new();
-    let mut ends = BTreeMap::new();
-    let mut faults = Vec::new();
+    let workers = Workers::new(arena.dir(), shape.resources, arena.gateways());
+    let (mut ends, mut faults) = (BTreeMap::new(), Vec::new());
+    let mut nemesis = Nemesis::new(&plan);
     thread::scope(|scope| {
         // Ends them also when this panics; the scope waits for their threads.
         let end = End(&workers);
@@ -68,12 +51,9 @@ pub fn fight(
                 scope.spawn(move || workers.work(worker, chance))
             })
             .collect();
-        let mut nemesis = Nemesis { plan: &plan, pending: Vec::new(), strikes: BTreeMap::new() };
-        let is_cut_short = nemesis.rage(&mut arena, &workers, length, &is_enough);
-        if !is_cut_short {
+        if nemesis.rage(&mut arena, &workers, length) == Rage::Spent {
             faults.extend(recover(&mut arena, shape));
         }
-        strikes = nemesis.strikes;
         drop(end);
         for thread in threads {
             for (how, times) in thread.join().expect("no panic") {
@@ -91,6 +71,7 @@ pub fn fight(
         drop(workers);
         println!("what it left behind is in {}", arena.keep().display());
     }
+    let strikes = nemesis.strikes;
     Story { violations, faults, record, notes, strikes, ends }
 }
 
@@ -100,79 +81,6 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
-}
-
-struct Nemesis<'a> {
-    plan: &'a [Strike],
-    /// When they are healed, and the job of the worker that was struck.
-    pending: Vec<(Duration, Strike, Option<String>)>,
-    strikes: BTreeMap<String, usize>,
-}
-
-impl Nemesis<'_> {
-    /// Strikes until the plan is over and all is healed. `true`: until it was enough.
-    fn rage(
-        &mut self,
-        arena: &mut Arena,
-        workers: &Workers,
-        length: Duration,
-        is_enough: impl Fn(&Record, &Notes) -> bool,
-    ) -> bool {
-        let began = Instant::now();
-        let mut next_look = Duration::ZERO;
-        loop {
-            let now = began.elapsed();
-            self.heal(now, arena, workers);
-            while let Some((strike, rest)) = self.plan.split_first().filter(|(s, _)| s.at <= now) {
-                self.plan = rest;
-                self.strike(strike, arena, workers);
-            }
-            arena.tend();
-            if self.plan.is_empty() && self.pending.is_empty() && now >= length {
-                return false;
-            }
-            if now >= next_look {
-                next_look = now + Duration::from_secs(1);
-                if is_enough(&Record::read(arena.dir()), &notes::read(arena.dir())) {
-                    return true;
-                }
-            }
-            thread::sleep(STEP);
-        }
-    }
-
-    fn strike(&mut self, strike: &Strike, arena: &mut Arena, workers: &Workers) {
-        let (has_hit, job) = match strike.victim {
-            Victim::Worker(worker, whom) => {
-                let signal = if strike.blow == Blow::Kill { Signal::KILL } else { Signal::STOP };
-                let job = workers.strike(worker, whom, signal);
-                (job.is_some(), job)
-            }
-            _ => (arena.strike(strike), None),
-        };
-        let whom = job.clone().unwrap_or_default();
-        println!("{strike} {}", if has_hit { &whom } else { "hit nobody" });
-        if has_hit {
-            let kind = format!("{:?} {}", strike.blow, name(&strike.victim));
-            *self.strikes.entry(kind).or_default() += 1;
-            self.pending.push((strike.at + strike.lasts, *strike, job));
-        }
-    }
-
-    fn heal(&mut self, now: Duration, arena: &mut Arena, workers: &Workers) {
-        for (_, strike, job) in self.pending.extract_if(.., |(until, ..)| *until <= now) {
-            match (strike.victim, job) {
-                (Victim::Worker(..), Some(job)) => workers.wake(&job),
-                _ => arena.heal(&strike),
-            }
-        }
-    }
-}
-
-/// The kind of a victim, without its number.
-fn name(victim: &impl Debug) -> String {
-    let text = format!("{victim:?}");
-    text.chars().filter(|letter| letter.is_ascii_alphabetic()).collect()
 }
 
 /// Waits until every resource has been written to since now; what is wrong otherwise.

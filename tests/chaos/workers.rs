@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::SOON;
 use super::chance::Chance;
+use super::gateway::Gateway;
 use super::plan::Whom;
 use super::process::Part;
 
@@ -36,14 +37,11 @@ pub struct Workers {
 
 impl Workers {
     /// None of them works yet.
-    pub fn new(
-        dir: PathBuf,
-        resources: usize,
-        gateways: Vec<SocketAddr>,
-        leases: Vec<SocketAddr>,
-    ) -> Workers {
+    pub fn new(dir: &Path, resources: usize, gateways: &[Gateway]) -> Workers {
         let (runs, over) = (Mutex::default(), AtomicBool::new(false));
-        Workers { dir, resources, gateways, leases, runs, over }
+        let leases = gateways.iter().map(|gateway| gateway.leases.address).collect();
+        let gateways = gateways.iter().map(|gateway| gateway.proxy.address).collect();
+        Workers { dir: dir.to_owned(), resources, gateways, leases, runs, over }
     }
 
     /// Starts one run after the other until it is over; how they ended.
