@@ -22,6 +22,9 @@ const _: () = assert!(
     "the API must be done with a write, as slow as it and its link are, in less than the settle time"
 );
 
+/// Of an instance's lease in the store: shorter than what it is suspended for at times.
+const INSTANCE_TTL: Duration = Duration::from_millis(3000);
+
 /// See the module. Ends all its processes when dropped.
 pub struct Arena {
     gateways: Vec<Gateway>,
@@ -46,12 +49,12 @@ impl Arena {
         let database = shape.has_database.then(|| Database::start(&network, count));
         let gateways = (0..count).map(|number| {
             let dir = dir.path().join(format!("gateway{number}"));
-            let sqlite = || format!("sqlite:{}", dir.join("fencegate.db").display());
-            let config = config(
-                &database.as_ref().map_or_else(sqlite, |database| database.url(number)),
-                &members.as_ref().map_or("embedded".into(), |members| members.url(number)),
-                to_api[number].address,
-            );
+            let store = match &database {
+                Some(database) => shared_store(&database.url(number)),
+                None => format!("url = \"sqlite:{}\"", dir.join("fencegate.db").display()),
+            };
+            let coordinator = members.as_ref().map(|members| members.url(number));
+            let config = config(&store, coordinator.as_deref(), to_api[number].address);
             Gateway::new(dir, &network, &config)
         });
         let gateways = gateways.collect();
@@ -152,10 +155,15 @@ fn weather(blow: Blow) -> Weather {
     }
 }
 
-fn config(store: &str, coordinator: &str, api: SocketAddr) -> String {
+fn shared_store(url: &str) -> String {
+    format!("url = \"{url}\"\ninstance_ttl = \"{}ms\"", INSTANCE_TTL.as_millis())
+}
+
+fn config(store: &str, coordinator: Option<&str>, api: SocketAddr) -> String {
+    let coordinator = coordinator.unwrap_or("embedded");
     format!(
         "[store]
-url = \"{store}\"
+{store}
 
 [coordinator]
 url = \"{coordinator}\"

@@ -17,6 +17,8 @@ const LIFE: Duration = Duration::from_secs(40);
 /// A write that was refused for the time being is sent again so often.
 const ATTEMPTS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(12);
+/// One in ten does not wait for longer.
+const IMPATIENCE: Duration = Duration::from_millis(100);
 
 struct Writer {
     job: String,
@@ -104,8 +106,7 @@ impl Writer {
             Some((to, connection)) if to == door => connection,
             _ => Connection::try_open(self.doors[door])?,
         };
-        let impatience = Duration::from_millis(50 + u64::from(self.chance.one_in(2)) * 400);
-        let patience = if self.chance.one_in(10) { impatience } else { PATIENCE };
+        let patience = if self.chance.one_in(10) { IMPATIENCE } else { PATIENCE };
         connection.0.set_read_timeout(Some(patience))?;
         let answer = connection.try_exchange(bytes)?;
         self.connection = Some((door, connection));
