@@ -10,7 +10,7 @@ mod rank;
 mod resource;
 mod token;
 
-pub use cell::{Cell, LeftGrant, Mark, Outcome, Step, Terms};
+pub use cell::{Cell, Grant, LeftGrant, Mark, Outcome, OverGrant, Step, Terms};
 pub use owner::{InvalidOwner, Owner};
 pub use rank::{Epoch, Rank};
 pub use resource::{InvalidResource, Resource};

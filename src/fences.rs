@@ -14,7 +14,7 @@ mod in_doubt;
 mod permit;
 mod slot;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::{Boottime, Clock};
 use crate::coordinator::{Coordinator, CoordinatorError};
-use crate::fence::{Epoch, Rank, Resource, Step, Terms, Token};
+use crate::fence::{Epoch, Grant, OverGrant, Rank, Resource, Step, Terms, Token};
 use crate::metrics::FenceMetrics;
 use crate::store::{FenceRow, FenceStore, InstanceLease, StoreError};
 use crate::trace::TraceId;
@@ -34,7 +34,7 @@ pub use conversation::OperatorRaise;
 use conversation::{Asked, answer_within};
 pub use housekeeping::Bounds;
 pub use in_doubt::{DoubtView, Doubts, LeftView, Write};
-pub use permit::Permit;
+pub use permit::{Permit, Right};
 pub(crate) use slot::Slot;
 
 /// What a write asks for.
@@ -121,12 +121,18 @@ pub(crate) struct Shared {
     cuts: AtomicU64,
     /// No write that has to wait is admitted any more.
     is_closed: AtomicBool,
-    over: mpsc::Sender<(Resource, Rank)>,
+    over: mpsc::Sender<(Resource, OverGrant)>,
+    /// The number of the last grant that was asked for.
+    last_grant: AtomicI64,
     /// Revoked grants whose writes are being waited for.
     making_way: DashMap<(Resource, Rank), ()>,
 }
 
 impl Shared {
+    fn new_grant(&self, settle: Duration) -> Grant {
+        Grant { settle, number: self.last_grant.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
     fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -151,7 +157,7 @@ impl Fences {
     /// Without housekeeping; grants that are over go to `over`.
     fn unattended(
         parts: FencesParts,
-        over: mpsc::Sender<(Resource, Rank)>,
+        over: mpsc::Sender<(Resource, OverGrant)>,
         tasks: &TaskTracker,
     ) -> Fences {
         let FencesParts { store, lease, coordinator, clock, bounds, metrics } = parts;
@@ -168,6 +174,7 @@ impl Fences {
                 cuts: AtomicU64::new(0),
                 is_closed: AtomicBool::new(false),
                 over,
+                last_grant: AtomicI64::new(0),
                 making_way: DashMap::new(),
             }),
             dead_since: clock.now(),

@@ -17,6 +17,7 @@ mod last_words;
 mod listener;
 mod refusal;
 mod route;
+mod sending;
 mod service;
 mod socket;
 mod target;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::clock::WallTime;
-use crate::fence::{Epoch, LeftGrant, Mark, Owner, Rank, Resource, Token};
+use crate::fence::{Epoch, Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource, Token};
 
 pub use history::{History, HistoryStore};
 pub use instance::{InstanceLease, Member, Remembered, Revocation};
@@ -51,9 +51,10 @@ pub struct Raise {
     pub confirmed: bool,
     /// The holder, where the coordinator named one.
     pub owner: Option<Owner>,
-    /// Records, with the raise, this instance's right to admit writes of the token; the value is the
-    /// settle time of the upstream they go to. Only recorded if `token` is not below the mark.
-    pub grant: Option<Duration>,
+    /// Records, with the raise, this instance's right to admit writes of the token, if that is not below
+    /// the mark. A record that is there already keeps the longer settle time and gets the higher
+    /// number.
+    pub grant: Option<Grant>,
     /// How long other instances may let older writes finish before they cut them.
     pub drain: Option<Duration>,
 }
@@ -103,8 +104,8 @@ pub trait FenceStore: Send + Sync + 'static {
         rank: Rank,
     ) -> Result<bool, StoreError>;
 
-    /// Deletes grants of this instance whose writes are all over.
-    async fn give_back(&self, grants: Vec<(Resource, Rank)>) -> Result<(), StoreError>;
+    /// Deletes grants of this instance whose writes are all over. A record with another number stays.
+    async fn give_back(&self, grants: Vec<(Resource, OverGrant)>) -> Result<(), StoreError>;
 
     /// Deletes every grant of this instance but those in `keep`, at a clean shutdown.
     async fn give_back_all_but(&self, keep: Vec<(Resource, Rank)>) -> Result<(), StoreError>;

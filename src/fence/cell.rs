@@ -28,6 +28,25 @@ pub struct Mark {
     pub confirmed: bool,
 }
 
+/// This instance's right to admit writes of one token, as it is on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The settle time that is recorded with it.
+    pub settle: Duration,
+    /// Tells this record from an earlier one of the same token: a request to delete that one may arrive
+    /// late. Numbers of one process grow.
+    pub number: i64,
+}
+
+/// A grant whose writes are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverGrant {
+    /// The token it admitted.
+    pub rank: Rank,
+    /// The record; `None` for one that an earlier run left.
+    pub number: Option<i64>,
+}
+
 /// A grant that an instance which is gone did not give back: writes of it may be in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftGrant {
@@ -110,8 +129,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Tenure {
     rank: Rank,
-    /// The settle time on record with this instance's grant; none without a grant.
-    grant: Option<Duration>,
+    grant: Option<Grant>,
     in_flight: u32,
     in_doubt_until: Option<Boottime>,
     revoked_at: Option<Boottime>,
@@ -167,7 +185,7 @@ impl Cell {
         // A grant on record with a shorter settle time would make a crash look over too early.
         match self.tenures.last() {
             Some(newest)
-                if Some(newest.rank) == self.rank() && newest.grant >= Some(terms.settle) =>
+                if Some(newest.rank) == self.rank() && newest.is_recorded_for(terms.settle) =>
             {
                 None
             }
@@ -239,10 +257,14 @@ impl Cell {
         }
     }
 
-    /// Takes in that the store recorded a grant for a token with this settle time.
-    pub fn granted(&mut self, rank: Rank, settle: Duration) {
+    /// Takes in that the store recorded a grant for a token. It keeps the longest settle time.
+    pub fn granted(&mut self, rank: Rank, grant: Grant) {
         let tenure = self.tenure(rank);
-        tenure.grant = tenure.grant.max(Some(settle));
+        let before = tenure.grant.unwrap_or(grant);
+        tenure.grant = Some(Grant {
+            settle: before.settle.max(grant.settle),
+            number: before.number.max(grant.number),
+        });
     }
 
     /// Takes in that the store was asked for grants of other instances below `rank`, and had none. None
@@ -277,13 +299,13 @@ impl Cell {
 
     /// Removes tenures that are below the mark and over, and names their tokens: their grants can
     /// be given back.
-    pub fn take_over(&mut self, now: Boottime) -> SmallVec<[Rank; 1]> {
+    pub fn take_over(&mut self, now: Boottime) -> SmallVec<[OverGrant; 1]> {
         let mark = self.rank();
         let mut over = SmallVec::new();
         self.tenures.retain(|tenure| {
             let keep = Some(tenure.rank) >= mark || !tenure.is_over(now);
             if !keep {
-                over.push(tenure.rank);
+                over.push(tenure.over());
             }
             keep
         });
@@ -331,8 +353,8 @@ impl Cell {
         self.tenures.iter().map(|tenure| tenure.in_flight).sum()
     }
 
-    /// Grants of this instance, with the settle time that is on record.
-    pub fn grants(&self) -> impl Iterator<Item = (Rank, Duration)> {
+    /// Grants of this instance.
+    pub fn grants(&self) -> impl Iterator<Item = (Rank, Grant)> {
         self.tenures.iter().filter_map(|tenure| Some((tenure.rank, tenure.grant?)))
     }
 
@@ -355,12 +377,12 @@ impl Cell {
 
     /// Begins to give the cell up, if nothing is under way, and names the tokens whose grants are
     /// to be deleted. Until that is done no write may be admitted: its grant would be deleted too.
-    pub fn close(&mut self, now: Boottime) -> Option<SmallVec<[Rank; 1]>> {
+    pub fn close(&mut self, now: Boottime) -> Option<SmallVec<[OverGrant; 1]>> {
         if self.phase == Phase::Closing || self.tenures.iter().any(|tenure| !tenure.is_over(now)) {
             return None;
         }
         self.phase = Phase::Closing;
-        Some(self.tenures.iter().map(|tenure| tenure.rank).collect())
+        Some(self.tenures.iter().map(Tenure::over).collect())
     }
 
     /// Ends the cell with its instance: what is in flight is cut, and nothing is admitted any more.
@@ -397,6 +419,15 @@ impl Tenure {
             revoked_at: None,
             cut: false,
         }
+    }
+
+    /// Whether a crash would make others wait for so long.
+    fn is_recorded_for(&self, settle: Duration) -> bool {
+        self.grant.is_some_and(|grant| grant.settle >= settle)
+    }
+
+    fn over(&self) -> OverGrant {
+        OverGrant { rank: self.rank, number: self.grant.map(|grant| grant.number) }
     }
 
     fn is_over(&self, now: Boottime) -> bool {

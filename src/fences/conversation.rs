@@ -94,7 +94,7 @@ impl Fences {
             rank: Rank { epoch, token },
             confirmed: true,
             owner,
-            grant: Some(demand.terms.settle),
+            grant: Some(self.shared.new_grant(demand.terms.settle)),
             drain: demand.terms.drain,
         };
         let recorded = self.record(slot, raise, before, Some(asked.trace_id));
@@ -157,10 +157,10 @@ impl Fences {
         {
             let mut cell = slot.cell();
             cell.raised(mark, elsewhere, now);
-            if let Some(settle) = grant
+            if let Some(grant) = grant
                 && mark.rank == rank
             {
-                cell.granted(rank, settle);
+                cell.granted(rank, grant);
             }
         }
         if elsewhere {

@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 impl Member for Fences {
     fn revoked(&self, revocations: Vec<Revocation>) {
         for revocation in revocations {
-            let name = (revocation.resource.clone(), revocation.grant);
+            let name = (revocation.resource.clone(), revocation.grant.rank);
             if self.shared.making_way.insert(name.clone(), ()).is_some() {
                 continue;
             }
@@ -88,7 +88,7 @@ async fn make_way(shared: &Shared, slot: Option<Arc<Slot>>, revocation: Revocati
         };
         if is_news {
             slot.changed.notify_waiters();
-            tracing::info!(%resource, mark = %mark.rank.token, revoked = %grant.token, "grant revoked");
+            tracing::info!(%resource, mark = %mark.rank.token, revoked = %grant.rank.token, "grant revoked");
         }
         while let Some(again_at) = still_under_way(shared, &slot, drain) {
             let mut changed = pin!(slot.changed.notified());

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Fences, LeftView, answer_within};
 use crate::clock::Boottime;
-use crate::fence::{Rank, Resource};
+use crate::fence::{OverGrant, Resource};
 use crate::store::StoreError;
 
 pub(super) const QUEUE_GRANTS: usize = 4096;
@@ -33,7 +33,7 @@ pub struct Bounds {
 
 pub(super) fn spawn(
     fences: &Arc<Fences>,
-    over: mpsc::Receiver<(Resource, Rank)>,
+    over: mpsc::Receiver<(Resource, OverGrant)>,
     tasks: &TaskTracker,
 ) {
     tasks.spawn(give_back(Arc::downgrade(fences), over));
@@ -41,7 +41,7 @@ pub(super) fn spawn(
     tasks.spawn(forget_left(Arc::downgrade(fences)));
 }
 
-async fn give_back(fences: Weak<Fences>, mut over: mpsc::Receiver<(Resource, Rank)>) {
+async fn give_back(fences: Weak<Fences>, mut over: mpsc::Receiver<(Resource, OverGrant)>) {
     let mut batch = Vec::new();
     while over.recv_many(&mut batch, BATCH_GRANTS).await > 0 {
         let Some(fences) = fences.upgrade() else { return };
@@ -98,7 +98,9 @@ impl Fences {
         for batch in closing.chunks(BATCH_GRANTS) {
             let grants = batch
                 .iter()
-                .flat_map(|(resource, tokens)| tokens.iter().map(|rank| (resource.clone(), *rank)))
+                .flat_map(|(resource, tokens)| {
+                    tokens.iter().map(|grant| (resource.clone(), *grant))
+                })
                 .collect::<Vec<_>>();
             let given_back =
                 if grants.is_empty() { Ok(()) } else { self.shared.store.give_back(grants).await };
@@ -108,7 +110,7 @@ impl Fences {
         }
     }
 
-    pub(super) fn close_idle(&self) -> Vec<(Resource, Vec<Rank>)> {
+    pub(super) fn close_idle(&self) -> Vec<(Resource, Vec<OverGrant>)> {
         let now = self.shared.clock.now();
         let oldest_kept = self.oldest_kept(now);
         let mut closing = Vec::new();

@@ -17,6 +17,15 @@ pub struct Permit {
     ended: bool,
 }
 
+/// Until when a write may be sent.
+#[derive(Clone, Debug)]
+pub struct Right {
+    /// It ends with this, which is to be looked at right before each byte goes out.
+    pub lease: Arc<InstanceLease>,
+    /// What was given to the kernel before that may still be sent for so long.
+    pub settle: Duration,
+}
+
 impl Permit {
     pub(super) fn new(slot: Arc<Slot>, rank: Rank, terms: &Terms) -> Permit {
         let Terms { settle, drain, .. } = *terms;
@@ -54,12 +63,12 @@ impl Permit {
         self.slot.cell().is_cut(self.rank) && (self.yields || is_closed())
     }
 
-    /// Where the right to send can run out: the lease that it ends with, which is to be looked at right
-    /// before each byte goes out, and the settle time.
+    /// The right to send, where it can run out.
     #[must_use]
-    pub fn right(&self) -> Option<(Arc<InstanceLease>, Duration)> {
+    pub fn right(&self) -> Option<Right> {
         let lease = &self.slot.lease;
-        lease.is_limited().then(|| (Arc::clone(lease), self.settle))
+        let right = || Right { lease: Arc::clone(lease), settle: self.settle };
+        lease.is_limited().then(right)
     }
 
     fn end_in_doubt(&mut self, write: Write) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::Shared;
-use crate::fence::{Cell, Rank, Resource};
+use crate::fence::{Cell, OverGrant, Resource};
 use crate::store::InstanceLease;
 
 /// One resource's place in memory.
@@ -46,9 +46,9 @@ impl Slot {
 
     /// Queues grants to be deleted. If the queue is full they stay until the clean shutdown: a
     /// grant too many only makes a higher token wait after a crash.
-    pub(crate) fn give_back(&self, over: impl IntoIterator<Item = Rank>) {
-        for rank in over {
-            let _ = self.shared.over.try_send((self.resource.clone(), rank));
+    pub(crate) fn give_back(&self, over: impl IntoIterator<Item = OverGrant>) {
+        for grant in over {
+            let _ = self.shared.over.try_send((self.resource.clone(), grant));
         }
     }
 }

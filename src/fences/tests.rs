@@ -53,7 +53,10 @@ async fn an_operators_raise_is_not_made_on_a_cell_that_is_being_given_up() {
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
     fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
-    assert_eq!(fences.close_idle(), [(resource.clone(), vec![Rank::first(token(5))])]);
+    assert_eq!(
+        fences.close_idle(),
+        [(resource.clone(), vec![OverGrant { rank: Rank::first(token(5)), number: Some(1) }])]
+    );
 
     let mut raise = std::pin::pin!(fences.raise_by_operator(resource.clone(), token(9)));
     assert!(poll!(&mut raise).is_pending());

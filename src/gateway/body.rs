@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
@@ -31,6 +32,9 @@ pub(super) struct BodyLimits {
     /// How long a streamed one may pause.
     pub(super) pause: Duration,
 }
+
+/// Parts of a body. A small one comes whole, and needs no room but this.
+type Chunks = SmallVec<[Bytes; 1]>;
 
 /// A request's body.
 pub(super) enum RequestBody {
@@ -74,45 +78,42 @@ pub(super) async fn read(
     if body.is_end_stream() {
         return Ok(RequestBody::Whole(None));
     }
-    let too_large = Refusal::BodyTooLarge { limit_bytes: limits.body_bytes, sent: false };
     let announced = body.size_hint().lower();
     if announced > limits.body_bytes {
-        return Err(too_large);
+        return Err(too_large(limits));
     }
     if announced > limits.buffer_bytes as u64 {
-        return Ok(RequestBody::Stream(Box::new(Streamed::new(VecDeque::new(), body, limits))));
+        return Ok(RequestBody::stream(Chunks::new(), body, limits));
     }
     watch.until(limits.until);
-    within(watch, clock, None, pin!(collect(body, limits, too_large)))
-        .await
-        .unwrap_or(Err(Refusal::RequestTimeout))
+    within(watch, clock, pin!(collect(body, limits))).await.unwrap_or(Err(Refusal::RequestTimeout))
 }
 
-async fn collect(
-    mut body: Upload,
-    limits: BodyLimits,
-    too_large: Refusal,
-) -> Result<RequestBody, Refusal> {
-    let mut read = VecDeque::new();
+const fn too_large(limits: BodyLimits) -> Refusal {
+    Refusal::BodyTooLarge { limit_bytes: limits.body_bytes, sent: false }
+}
+
+async fn collect(mut body: Upload, limits: BodyLimits) -> Result<RequestBody, Refusal> {
+    let mut read = Chunks::new();
     let mut length = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Refusal::BodyBroken(error.to_string()))?;
         // Trailers end here: no field of theirs is needed upstream, and some must not go on.
         let Ok(data) = frame.into_data() else { continue };
         length += data.len();
-        read.push_back(data);
+        read.push(data);
         if length as u64 > limits.body_bytes {
-            return Err(too_large);
+            return Err(too_large(limits));
         }
         if body.is_end_stream() {
             break;
         }
         if length > limits.buffer_bytes {
-            return Ok(RequestBody::Stream(Box::new(Streamed::new(read, body, limits))));
+            return Ok(RequestBody::stream(read, body, limits));
         }
     }
     if read.len() <= 1 {
-        return Ok(RequestBody::Whole(read.pop_front()));
+        return Ok(RequestBody::Whole(read.pop()));
     }
     let mut whole = Vec::with_capacity(length);
     for data in read {
@@ -122,6 +123,10 @@ async fn collect(
 }
 
 impl RequestBody {
+    fn stream(read: Chunks, rest: Upload, limits: BodyLimits) -> RequestBody {
+        RequestBody::Stream(Box::new(Streamed::new(read.into_iter().collect(), rest, limits)))
+    }
+
     /// Tells when a streamed body was handed over whole; `None` for one that is whole already.
     pub(super) fn on_sent(&mut self) -> Option<oneshot::Receiver<()>> {
         let RequestBody::Stream(stream) = self else { return None };

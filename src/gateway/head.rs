@@ -3,14 +3,16 @@
 //! One pass over the fields, so that the usual request pays once. Fields that end at this hop are
 //! removed before the request goes on; `Connection` may name further ones, but never the token.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use smallvec::SmallVec;
 
 use super::refusal::Refusal;
 use super::route::is_read;
-use super::token_header::{FENCING_TOKEN, X_FENCING_TOKEN};
+use super::token_header::{FENCING_TOKEN, TokenFields, X_FENCING_TOKEN};
 use crate::trace::TraceId;
+
+const ONE_HOST: &str = "send exactly one Host field";
 
 /// What a field means for the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,11 @@ enum Meaning {
     /// Nothing: it goes on as it came.
     None,
     Host,
+    Connection,
+    FencingToken,
+    XFencingToken,
+    /// The trace that the request belongs to.
+    Traceparent,
     /// Where a COPY or MOVE writes to (RFC 4918 §10.3).
     Destination,
     /// Says where the body ends. hyper reads it, and reads Content-Length only without it.
@@ -39,6 +46,11 @@ enum Meaning {
 pub(super) struct Signs {
     /// A field ends at this hop.
     ends_here: bool,
+    /// The client holds the body back until it is asked for it.
+    pub(super) expects_to_be_asked: bool,
+    pub(super) has_host: bool,
+    pub(super) tokens: TokenFields,
+    pub(super) trace_id: Option<TraceId>,
     /// The request names a second resource.
     pub(super) has_destination: bool,
     /// The request claims to be a method that is not its own.
@@ -60,13 +72,25 @@ pub(super) fn read(
         return Err(Refusal::MethodNotAllowed);
     }
     let mut signs = Signs::default();
-    let (mut hosts, mut transfer_encodings) = (0, 0);
+    let mut transfer_encodings = 0;
     for (name, value) in headers {
         match meaning(name)? {
             Meaning::None | Meaning::Elsewhere => {}
-            Meaning::Host => hosts += 1,
+            Meaning::Host if signs.has_host => return Err(Refusal::InvalidRequest(ONE_HOST)),
+            Meaning::Host => signs.has_host = true,
+            Meaning::FencingToken => signs.tokens.plain.add(value),
+            Meaning::XFencingToken => signs.tokens.prefixed.add(value),
+            Meaning::Traceparent => signs.traceparent(value),
             Meaning::Destination => signs.has_destination = true,
-            Meaning::HopByHop | Meaning::Expect => signs.ends_here = true,
+            Meaning::HopByHop => signs.ends_here = true,
+            Meaning::Connection => {
+                signs.ends_here = true;
+                check_connection(value)?;
+            }
+            Meaning::Expect => {
+                signs.ends_here = true;
+                signs.expects_to_be_asked = true;
+            }
             Meaning::Override => signs.disguise(value),
             Meaning::OtherTarget => {
                 return Err(Refusal::Unresolvable(format!(
@@ -83,11 +107,10 @@ pub(super) fn read(
             }
         }
     }
-    if hosts > 1 || (hosts == 0 && version >= Version::HTTP_11) {
-        return Err(Refusal::InvalidRequest("send exactly one Host field"));
+    if !signs.has_host && version >= Version::HTTP_11 {
+        return Err(Refusal::InvalidRequest(ONE_HOST));
     }
     check_absolute_form(uri, headers)?;
-    check_connection(headers)?;
     Ok(signs)
 }
 
@@ -111,8 +134,11 @@ fn meaning_of(name: &str) -> Meaning {
         "host" => Meaning::Host,
         "destination" => Meaning::Destination,
         "transfer-encoding" => Meaning::TransferEncoding,
-        "connection"
-        | "keep-alive"
+        "connection" => Meaning::Connection,
+        "fencing-token" => Meaning::FencingToken,
+        "x-fencing-token" => Meaning::XFencingToken,
+        "traceparent" => Meaning::Traceparent,
+        "keep-alive"
         | "proxy-connection"
         | "te"
         | "trailer"
@@ -123,12 +149,16 @@ fn meaning_of(name: &str) -> Meaning {
             Meaning::Override
         }
         "x-original-url" | "x-rewrite-url" => Meaning::OtherTarget,
-        "content-length" | "fencing-token" | "x-fencing-token" => Meaning::Elsewhere,
+        "content-length" => Meaning::Elsewhere,
         _ => Meaning::None,
     }
 }
 
 impl Signs {
+    fn traceparent(&mut self, value: &HeaderValue) {
+        self.trace_id = self.trace_id.or_else(|| TraceId::of_traceparent(value.as_bytes()));
+    }
+
     fn disguise(&mut self, value: &HeaderValue) {
         match Method::from_bytes(value.as_bytes()) {
             // Twice, the second claim hides the first: count as the worst.
@@ -152,24 +182,32 @@ impl Signs {
 
 /// Removes what ends at this hop from an upstream's answer.
 pub(super) fn strip_answer(headers: &mut HeaderMap) {
-    if headers.contains_key(TRANSFER_ENCODING) {
+    // What nearly every server says, and nothing more of this kind.
+    let is_usual = |value: &HeaderValue| value == "keep-alive" || value == "close";
+    let (mut has_usual, mut has_encoding, mut has_more) = (false, false, false);
+    for (name, value) in &*headers {
+        match meaning_of(name.as_str()) {
+            Meaning::Connection if is_usual(value) => has_usual = true,
+            Meaning::TransferEncoding => has_encoding = true,
+            Meaning::Connection | Meaning::HopByHop | Meaning::Expect => has_more = true,
+            _ => {}
+        }
+    }
+    if has_encoding {
         // It was not what the body's end was found by (RFC 9112 §6.3), and must not become it.
         headers.remove(CONTENT_LENGTH);
     }
-    // What nearly every server says, and nothing more of this kind.
-    let is_usual = |value: &HeaderValue| value == "keep-alive" || value == "close";
-    if headers.get(CONNECTION).is_some_and(is_usual) {
-        headers.remove(CONNECTION);
-    }
-    if headers.keys().any(ends_here) {
+    if has_encoding || has_more {
         strip(headers);
+    } else if has_usual {
+        headers.remove(CONNECTION);
     }
 }
 
 /// The body is here already when a head goes on, so nobody has to be asked to continue either.
 fn ends_here(name: &HeaderName) -> bool {
-    use Meaning::{Expect, HopByHop, TransferEncoding};
-    matches!(meaning_of(name.as_str()), HopByHop | TransferEncoding | Expect)
+    use Meaning::{Connection, Expect, HopByHop, TransferEncoding};
+    matches!(meaning_of(name.as_str()), Connection | HopByHop | TransferEncoding | Expect)
 }
 
 fn strip(headers: &mut HeaderMap) {
@@ -183,7 +221,7 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// The trace that the request belongs to, if it says so.
+/// The trace that a request belongs to which contradicts itself, if it says so.
 pub(super) fn trace_id(headers: &HeaderMap) -> Option<TraceId> {
     headers.get("traceparent").and_then(|field| TraceId::of_traceparent(field.as_bytes()))
 }
@@ -198,10 +236,9 @@ fn check_absolute_form(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_connection(headers: &HeaderMap) -> Result<(), Refusal> {
-    let names_token = connection_options(headers).any(|option| {
-        option.eq_ignore_ascii_case(FENCING_TOKEN.as_str())
-            || option.eq_ignore_ascii_case(X_FENCING_TOKEN.as_str())
+fn check_connection(value: &HeaderValue) -> Result<(), Refusal> {
+    let names_token = options(value).any(|option| {
+        option.eq_ignore_ascii_case(FENCING_TOKEN) || option.eq_ignore_ascii_case(X_FENCING_TOKEN)
     });
     if names_token {
         return Err(Refusal::AmbiguousToken("the token must not be named in Connection"));
@@ -210,10 +247,9 @@ fn check_connection(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
+    headers.get_all(CONNECTION).iter().flat_map(options)
+}
+
+fn options(value: &HeaderValue) -> impl Iterator<Item = &str> {
+    value.to_str().ok().into_iter().flat_map(|value| value.split(',')).map(str::trim)
 }

@@ -5,21 +5,23 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{EXPECT, HOST};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::body::{self, BodyLimits, RequestBody, ResponseBody};
-use super::forward::{self, Detach, Origin, Sending};
+use super::forward::{self, Forward, Origin};
 use super::head::{self, Signs};
 use super::refusal::Refusal;
 use super::route::{Route, RouteTable, is_read};
+use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{destination, target, token_header};
+use super::{destination, target};
 use crate::clock::{Boottime, Clock};
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
@@ -49,7 +51,7 @@ struct Claim<'a> {
 struct Matched<'a> {
     route: &'a Arc<Route>,
     resource: &'a str,
-    signs: Signs,
+    signs: &'a Signs,
     watch: &'a Arc<Watch>,
     started: Boottime,
 }
@@ -71,24 +73,31 @@ impl Worker {
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         watch.serving();
-        let answer = self.answer(&watch, request).await;
+        // Lent from here on: to move a head costs more than what is done to it.
+        let (mut parts, body) = request.into_parts();
+        let answer = self.answer(&watch, &mut parts, body).await;
         Ok(answer.map(|body| body.watched_by(watch)))
     }
 
     async fn answer(
         &self,
         watch: &Arc<Watch>,
-        request: Request<Incoming>,
+        parts: &mut Parts,
+        body: Incoming,
     ) -> Response<ResponseBody> {
         let started = self.clock.now();
-        let (parts, body) = request.into_parts();
-        let body = Upload::new(body, watch, parts.headers.contains_key(http::header::EXPECT));
-        let trace_id = head::trace_id(&parts.headers).unwrap_or_else(|| self.traces.next());
         let method = parts.method.clone();
         let uri = parts.uri.clone();
+        let judged = judge_head(&uri, parts);
+        let (trace_id, is_held_back) = match &judged {
+            Ok((_, signs)) => (signs.trace_id, signs.expects_to_be_asked),
+            Err(_) => (head::trace_id(&parts.headers), parts.headers.contains_key(EXPECT)),
+        };
+        let trace_id = trace_id.unwrap_or_else(|| self.traces.next());
+        let body = Upload::new(body, watch, is_held_back);
         let mut context =
             Context { route: None, resource: None, token: None, method: &method, trace_id };
-        let (path, signs) = match judge_head(&uri, &parts) {
+        let (path, signs) = match judged {
             Ok(judged) => judged,
             Err(refusal) => return self.refuse_unmatched(&refusal, &context, started),
         };
@@ -99,7 +108,7 @@ impl Worker {
         context.resource = Some(&resource);
         let is_write = !is_read(&method) || signs.may_write();
         if is_write { &route.metrics.writes } else { &route.metrics.reads }.inc();
-        let matched = Matched { route, resource: &resource, signs, watch, started };
+        let matched = Matched { route, resource: &resource, signs: &signs, watch, started };
         match self.let_through(matched, parts, body, &mut context).await {
             Ok(response) => response,
             Err(refusal) => self.refuse(&refusal, &context, started),
@@ -110,12 +119,12 @@ impl Worker {
     async fn let_through(
         &self,
         matched: Matched<'_>,
-        mut parts: Parts,
+        parts: &mut Parts,
         body: Upload,
         context: &mut Context<'_>,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let Matched { route, resource, signs, watch, started } = matched;
-        let claim = self.claim(route, resource, &parts, &signs);
+        let claim = self.claim(route, resource, parts, signs);
         let claim = self.unless_observed(route, claim, context)?.flatten();
         context.token = claim.as_ref().map(|claim| claim.token);
         signs.strip(&mut parts.headers);
@@ -131,14 +140,11 @@ impl Worker {
         };
         watch.until(now + route.timeout);
         let upstream = &self.upstreams[route.upstream];
-        let mut sending = Sending {
-            request: Some(outgoing(parts, body, upstream)),
-            upstream: Arc::clone(upstream),
-            watch: Arc::clone(watch),
-            clock: self.clock,
-            now,
-            is_sent: false,
-        };
+        let mut request = outgoing(parts, signs, body, upstream);
+        let upload = request.body_mut().on_sent();
+        let (upstream, on_watch) = (Arc::clone(upstream), Arc::clone(watch));
+        let right = permit.as_ref().and_then(Permit::right);
+        let sending = Sending::new(request, right, upstream, on_watch, self.clock, now);
         let answer = match permit {
             Some(permit) => {
                 let origin = Origin {
@@ -146,10 +152,9 @@ impl Worker {
                     method: context.method.clone(),
                     trace_id: context.trace_id,
                 };
-                let forwarded = async move { forward::forward(&mut sending, permit, origin).await };
-                Detach::new(forwarded, Arc::clone(watch)).await
+                Forward::new(sending, permit, origin, upload).await
             }
-            None => forward::pass(&mut sending).await,
+            None => forward::pass(sending).await,
         };
         let answered = self.clock.now();
         route.metrics.upstream.observe(answered.since(now).as_secs_f64());
@@ -192,7 +197,7 @@ impl Worker {
         if !is_fenced(route) {
             return Ok(None);
         }
-        let token = token_header::read(headers)?.ok_or(Refusal::TokenRequired)?;
+        let token = signs.tokens.token()?.ok_or(Refusal::TokenRequired)?;
         Ok(Some(Claim { resource, token }))
     }
 
@@ -295,20 +300,26 @@ fn judge_head<'u>(uri: &'u Uri, parts: &Parts) -> Result<(Cow<'u, str>, Signs), 
 }
 
 /// The request as it goes upstream.
-fn outgoing(mut parts: Parts, body: RequestBody, upstream: &Upstream) -> Request<RequestBody> {
-    parts.uri = origin_form(parts.uri, &mut parts.headers, upstream);
-    parts.version = http::Version::HTTP_11;
-    parts.extensions.clear();
-    Request::from_parts(parts, body)
+fn outgoing(
+    parts: &mut Parts,
+    signs: &Signs,
+    body: RequestBody,
+    upstream: &Upstream,
+) -> Request<RequestBody> {
+    let mut request = Request::new(body);
+    *request.method_mut() = std::mem::take(&mut parts.method);
+    *request.uri_mut() = origin_form(std::mem::take(&mut parts.uri));
+    *request.headers_mut() = std::mem::take(&mut parts.headers);
+    if !signs.has_host
+        && let Ok(host) = HeaderValue::from_str(&upstream.authority)
+    {
+        request.headers_mut().insert(HOST, host);
+    }
+    request
 }
 
 /// The target as an upstream wants it: the same path and query, without scheme and host.
-fn origin_form(uri: Uri, headers: &mut HeaderMap, upstream: &Upstream) -> Uri {
-    if !headers.contains_key(http::header::HOST)
-        && let Ok(host) = http::HeaderValue::from_str(&upstream.authority)
-    {
-        headers.insert(http::header::HOST, host);
-    }
+fn origin_form(uri: Uri) -> Uri {
     if uri.authority().is_none() {
         return uri;
     }

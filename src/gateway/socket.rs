@@ -15,14 +15,13 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_linger, set_tcp_user_timeout};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::clock::Clock;
-use crate::store::InstanceLease;
+use crate::fences::Right;
 
 /// See the module.
 pub(super) struct UpstreamSocket {
@@ -31,15 +30,6 @@ pub(super) struct UpstreamSocket {
     state: Arc<State>,
     /// The kernel was told how long it may keep what it cannot send.
     is_bounded: bool,
-}
-
-/// A request's right to be sent.
-#[derive(Clone)]
-pub(super) struct Right {
-    /// It ends with this.
-    pub(super) lease: Arc<InstanceLease>,
-    /// And is good for so much longer in the kernel's queue.
-    pub(super) settle: Duration,
 }
 
 #[derive(Default)]

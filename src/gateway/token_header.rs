@@ -1,47 +1,70 @@
 //! The token out of the request's head.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderValue;
 
 use super::refusal::Refusal;
-use crate::fence::Token;
+use crate::fence::{InvalidToken, Token};
 
-pub(super) static FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
-pub(super) static X_FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
+pub(super) const FENCING_TOKEN: &str = "fencing-token";
+pub(super) const X_FENCING_TOKEN: &str = "x-fencing-token";
 
-/// The token, if the request carries one.
-///
-/// # Errors
-/// It is malformed, repeated, or its two headers contradict each other.
-pub(super) fn read(headers: &HeaderMap) -> Result<Option<Token>, Refusal> {
-    let plain = single(headers, &FENCING_TOKEN)?;
-    let prefixed = single(headers, &X_FENCING_TOKEN)?;
-    match (plain, prefixed) {
-        (None, None) => Ok(None),
-        (Some(value), None) | (None, Some(value)) => parse(value).map(Some),
-        (Some(one), Some(other)) => {
-            let (one, other) = (parse(one)?, parse(other)?);
-            if one != other {
-                return Err(Refusal::AmbiguousToken(
-                    "Fencing-Token and X-Fencing-Token differ; send one of them",
-                ));
+/// The two fields that may carry the token.
+#[derive(Debug, Default)]
+pub(super) struct TokenFields {
+    pub(super) plain: TokenField,
+    pub(super) prefixed: TokenField,
+}
+
+/// One of them, as it came.
+#[derive(Debug, Default)]
+pub(super) enum TokenField {
+    #[default]
+    Absent,
+    Once(Result<Token, InvalidToken>),
+    Repeated,
+}
+
+impl TokenField {
+    /// Takes in a value of the field.
+    pub(super) fn add(&mut self, value: &HeaderValue) {
+        *self = match self {
+            TokenField::Absent => TokenField::Once(Token::parse(value.as_bytes())),
+            TokenField::Once(_) | TokenField::Repeated => TokenField::Repeated,
+        };
+    }
+
+    fn single(&self) -> Result<Option<Result<Token, InvalidToken>>, Refusal> {
+        match self {
+            TokenField::Absent => Ok(None),
+            TokenField::Once(token) => Ok(Some(*token)),
+            TokenField::Repeated => {
+                Err(Refusal::AmbiguousToken("the token header is repeated; send it once"))
             }
-            Ok(Some(one))
         }
     }
 }
 
-fn single<'h>(
-    headers: &'h HeaderMap,
-    name: &HeaderName,
-) -> Result<Option<&'h HeaderValue>, Refusal> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next();
-    if values.next().is_some() {
-        return Err(Refusal::AmbiguousToken("the token header is repeated; send it once"));
+impl TokenFields {
+    /// The token, if the request carries one.
+    ///
+    /// # Errors
+    /// It is malformed, repeated, or its two headers contradict each other.
+    pub(super) fn token(&self) -> Result<Option<Token>, Refusal> {
+        match (self.plain.single()?, self.prefixed.single()?) {
+            (None, None) => Ok(None),
+            (Some(token), None) | (None, Some(token)) => {
+                token.map(Some).map_err(Refusal::MalformedToken)
+            }
+            (Some(one), Some(other)) => {
+                let one = one.map_err(Refusal::MalformedToken)?;
+                let other = other.map_err(Refusal::MalformedToken)?;
+                if one != other {
+                    return Err(Refusal::AmbiguousToken(
+                        "Fencing-Token and X-Fencing-Token differ; send one of them",
+                    ));
+                }
+                Ok(Some(one))
+            }
+        }
     }
-    Ok(first)
-}
-
-fn parse(value: &HeaderValue) -> Result<Token, Refusal> {
-    Token::parse(value.as_bytes()).map_err(Refusal::MalformedToken)
 }

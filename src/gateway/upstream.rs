@@ -16,9 +16,10 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::body::RequestBody;
-use super::socket::{Dirty, Right, UpstreamSocket};
+use super::socket::{Dirty, UpstreamSocket};
 use crate::clock::{Boottime, Clock};
 use crate::config;
+use crate::fences::Right;
 
 /// Unused connections beyond this are closed.
 const POOL_CONNECTIONS: usize = 512;
@@ -72,8 +73,21 @@ impl Upstream {
         }
     }
 
-    /// An unused connection, if there is one that is still good.
-    pub(super) fn pooled(self: &Arc<Upstream>, now: Boottime) -> Option<Connection> {
+    /// An unused connection that is still good.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn pooled(
+        upstream: Arc<Upstream>,
+        now: Boottime,
+    ) -> Result<Connection, Arc<Upstream>> {
+        match upstream.take(now) {
+            Some(line) => Ok(Connection { line, upstream, since: now, is_reused: true }),
+            None => Err(upstream),
+        }
+    }
+
+    fn take(&self, now: Boottime) -> Option<Line> {
         let oldest = now - self.idle;
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         while pool.front().is_some_and(|(since, _)| *since < oldest) {
@@ -81,31 +95,30 @@ impl Upstream {
         }
         while let Some((_, line)) = pool.pop_back() {
             if line.sender.is_ready() {
-                let upstream = Arc::clone(self);
-                return Some(Connection { line, upstream, since: now, is_reused: true });
+                return Some(line);
             }
         }
         None
     }
 
-    pub(super) async fn connect(self: &Arc<Upstream>) -> io::Result<Connection> {
-        let connect = TcpStream::connect(&self.authority);
-        let stream = tokio::time::timeout(self.connect_timeout, connect)
+    pub(super) async fn connect(upstream: Arc<Upstream>) -> io::Result<Connection> {
+        let connect = TcpStream::connect(&upstream.authority);
+        let stream = tokio::time::timeout(upstream.connect_timeout, connect)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
-        let (socket, dirty) = UpstreamSocket::new(stream, self.clock)?;
+        let (socket, dirty) = UpstreamSocket::new(stream, upstream.clock)?;
         let (sender, connection) = Builder::new()
             .writev(false)
             .handshake(TokioIo::new(socket))
             .await
             .map_err(io::Error::other)?;
-        let task = self.runtime.spawn(async move {
+        let task = upstream.runtime.spawn(async move {
             // How a request on it ended is told to whoever sent it.
             let _ = connection.await;
         });
         let line = Line { sender, task: task.abort_handle(), dirty, is_detached: false };
-        let since = self.clock.now();
-        Ok(Connection { line, upstream: Arc::clone(self), since, is_reused: false })
+        let since = upstream.clock.now();
+        Ok(Connection { line, upstream, since, is_reused: false })
     }
 }
 
@@ -131,6 +144,11 @@ impl Connection {
     /// Tells whether part of what was sent is still in this process.
     pub(super) fn dirty(&self) -> Dirty {
         self.line.dirty.clone()
+    }
+
+    /// Closes the connection, and names its upstream for another one.
+    pub(super) fn close(self) -> Arc<Upstream> {
+        self.upstream
     }
 
     /// Gives the connection back after an answer was read to its end.

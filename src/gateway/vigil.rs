@@ -32,29 +32,32 @@ pub(super) enum Stop {
     Cut,
 }
 
-/// Does `work` within the limit that is set on `watch`, and until `permit` is cut. The work comes
-/// pinned, since to move it costs more than to watch over it.
+/// Does `work` within the limit that is set on `watch`. The work comes pinned, since to move it costs
+/// more than to watch over it.
 pub(super) async fn within<T>(
     watch: &Watch,
     clock: Clock,
-    permit: Option<&Permit>,
     mut work: Pin<&mut impl Future<Output = T>>,
 ) -> Result<T, Stop> {
     poll_fn(|cx| {
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
             return Poll::Ready(Ok(done));
         }
-        if watch.is_called() {
-            if watch.is_late(clock.now()) {
-                return Poll::Ready(Err(Stop::Late));
-            }
-            if permit.is_some_and(Permit::is_cut) {
-                return Poll::Ready(Err(Stop::Cut));
-            }
-        }
-        Poll::Pending
+        stop(watch, clock, None).map_or(Poll::Pending, |stop| Poll::Ready(Err(stop)))
     })
     .await
+}
+
+/// Whether work that is not done has to be given up: past the limit that is set on `watch`, or for
+/// the sake of a newer write than the one that has `permit`.
+pub(super) fn stop(watch: &Watch, clock: Clock, permit: Option<&Permit>) -> Option<Stop> {
+    if !watch.is_called() {
+        return None;
+    }
+    if watch.is_late(clock.now()) {
+        return Some(Stop::Late);
+    }
+    permit.is_some_and(Permit::is_cut).then_some(Stop::Cut)
 }
 
 /// The connections of one thread.

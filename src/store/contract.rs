@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use super::{FenceRow, FenceStore, Raise, Raised};
-use crate::fence::{Epoch, LeftGrant, Mark, Owner, Rank, Resource, Token};
+use crate::fence::{Epoch, Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource, Token};
 
 const SETTLE: Duration = Duration::from_secs(3);
 const LONGER: Duration = Duration::from_secs(5);
@@ -112,7 +112,7 @@ pub(super) async fn a_raise_may_be_repeated_and_keeps_the_longest_settle_time(
 ) {
     let store = subject.store();
     for settle in [SETTLE, LONGER, SETTLE] {
-        let again = Raise { grant: Some(settle), ..raise("r", 5) };
+        let again = Raise { grant: grant(settle), ..raise("r", 5) };
         assert_eq!(raised(store, again).await, confirmed(5));
     }
     store.raise(Raise { grant: None, ..raise("r", 5) }).await.unwrap();
@@ -180,7 +180,7 @@ pub(super) async fn the_highest_token_is_kept(subject: &mut impl Subject) {
     let store = subject.store();
     assert_eq!(mark(store, "r").await, Some(confirmed(highest)));
     assert_eq!(left(store, "r").await, [(highest, SETTLE)]);
-    store.give_back(vec![(resource("r"), rank(highest))]).await.unwrap();
+    store.give_back(vec![(resource("r"), over(highest))]).await.unwrap();
     assert_eq!(left(store, "r").await, []);
 }
 
@@ -189,7 +189,7 @@ pub(super) async fn what_was_given_back_is_not_left(subject: &mut impl Subject) 
     store.raise(raise("r", 5)).await.unwrap();
     store.raise(raise("r", 6)).await.unwrap();
     store.raise(raise("s", 5)).await.unwrap();
-    let over = vec![(resource("r"), rank(5)), (resource("nobody"), rank(5))];
+    let over = vec![(resource("r"), over(5)), (resource("nobody"), over(5))];
     store.give_back(over.clone()).await.unwrap();
     store.give_back(over).await.unwrap();
     store.give_back(Vec::new()).await.unwrap();
@@ -236,7 +236,7 @@ pub(super) async fn grants_of_this_run_are_not_left_until_the_next(subject: &mut
 
 pub(super) async fn a_grant_that_is_taken_again_is_this_runs(subject: &mut impl Subject) {
     let store = subject.store();
-    store.raise(Raise { grant: Some(LONGER), ..raise("r", 5) }).await.unwrap();
+    store.raise(Raise { grant: grant(LONGER), ..raise("r", 5) }).await.unwrap();
     subject.next_run().await;
 
     let store = subject.store();
@@ -253,7 +253,7 @@ pub(super) async fn a_grant_that_is_taken_again_is_this_runs(subject: &mut impl 
 pub(super) async fn what_is_left_is_forgotten_by_its_settle_time(subject: &mut impl Subject) {
     let store = subject.store();
     store.raise(raise("r", 5)).await.unwrap();
-    store.raise(Raise { grant: Some(LONGER), ..raise("s", 6) }).await.unwrap();
+    store.raise(Raise { grant: grant(LONGER), ..raise("s", 6) }).await.unwrap();
     subject.next_run().await;
 
     let store = subject.store();
@@ -303,7 +303,7 @@ pub(super) async fn a_fence_is_shown_with_its_holder(subject: &mut impl Subject)
 pub(super) async fn marks_stay_whatever_happens_to_grants(subject: &mut impl Subject) {
     let store = subject.store();
     store.raise(raise("r", 5)).await.unwrap();
-    store.give_back(vec![(resource("r"), rank(5))]).await.unwrap();
+    store.give_back(vec![(resource("r"), over(5))]).await.unwrap();
     assert_eq!(mark(store, "r").await, Some(confirmed(5)));
     store.raise(raise("r", 6)).await.unwrap();
     store.give_back_all_but(Vec::new()).await.unwrap();
@@ -327,7 +327,7 @@ pub(super) async fn a_later_epoch_is_above_all_tokens_of_an_earlier_one(
     let later = Raise { rank: next, ..raise("r", 3) };
     assert_eq!(raised(store, later.clone()).await, Mark { rank: next, confirmed: true });
     assert_eq!(raised(store, raise("r", 10)).await, Mark { rank: next, confirmed: true });
-    store.give_back(vec![(resource("r"), rank(9))]).await.unwrap();
+    store.give_back(vec![(resource("r"), over(9))]).await.unwrap();
 
     subject.next_run().await;
 
@@ -351,6 +351,14 @@ fn rank(number: u64) -> Rank {
     Rank::first(token(number))
 }
 
+fn grant(settle: Duration) -> Option<Grant> {
+    Some(Grant { settle, number: 1 })
+}
+
+fn over(number: u64) -> OverGrant {
+    OverGrant { rank: rank(number), number: Some(1) }
+}
+
 fn confirmed(number: u64) -> Mark {
     Mark { rank: rank(number), confirmed: true }
 }
@@ -366,7 +374,7 @@ fn raise(name: &str, number: u64) -> Raise {
         rank: rank(number),
         confirmed: true,
         owner: None,
-        grant: Some(SETTLE),
+        grant: grant(SETTLE),
         drain: None,
     }
 }

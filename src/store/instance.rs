@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Boottime;
-use crate::fence::{Mark, Rank, Resource};
+use crate::fence::{Grant, Mark, OverGrant, Rank, Resource};
 
 /// Until when this run may admit and send. It is prolonged by each renewal in the store, and once ended it
 /// stays so: who comes after it has a lease of its own.
@@ -62,7 +62,7 @@ pub struct Revocation {
     /// Whose fence.
     pub resource: Resource,
     /// The grant.
-    pub grant: Rank,
+    pub grant: OverGrant,
     /// The mark that stands now.
     pub mark: Mark,
     /// How long the newer write's route lets older ones finish before they are cut; `None`: it cuts
@@ -77,8 +77,8 @@ pub struct Remembered {
     pub resource: Resource,
     /// The mark.
     pub mark: Mark,
-    /// Its grants, with the settle time of each.
-    pub grants: Vec<(Rank, Duration)>,
+    /// Its grants.
+    pub grants: Vec<(Rank, Grant)>,
 }
 
 /// An instance as the one sees it that keeps its lease in the store.

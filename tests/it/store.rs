@@ -185,7 +185,8 @@ fn many_fences_in_the_store_cost_nothing_at_the_start() {
     let (read_empty, memory_empty) = cost(&gateway);
     gateway.stop();
     gateway.store().execute(
-        "INSERT INTO fences SELECT '/x/' || value, 5, true, null, 0
+        "INSERT INTO fences (resource, token, confirmed, owner, updated_at)
+         SELECT '/x/' || value, 5, true, null, 0
          FROM (WITH RECURSIVE n (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n
                WHERE value < 200000) SELECT value FROM n)",
     );

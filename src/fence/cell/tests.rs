@@ -65,6 +65,14 @@ struct World {
     admitted: u32,
 }
 
+fn grant(settle: Duration) -> Grant {
+    Grant { settle, number: 1 }
+}
+
+fn over(number: u64) -> OverGrant {
+    OverGrant { rank: rank(number), number: Some(1) }
+}
+
 fn rank(number: u64) -> Rank {
     Rank::first(token(number))
 }
@@ -209,7 +217,7 @@ impl World {
                 if let Some(settle) = grant
                     && mark.rank.token == asked
                 {
-                    self.cell.granted(Rank::first(asked), settle);
+                    self.cell.granted(Rank::first(asked), Grant { settle, number: 1 });
                 }
                 self.take_over();
             }
@@ -271,7 +279,8 @@ impl World {
     }
 
     fn take_over(&mut self) {
-        let over = self.cell.take_over(self.now).iter().map(|rank| rank.token).collect::<Vec<_>>();
+        let over =
+            self.cell.take_over(self.now).iter().map(|over| over.rank.token).collect::<Vec<_>>();
         if !over.is_empty() {
             self.abandoned.push(Statement::Delete(over));
         }
@@ -285,7 +294,7 @@ impl World {
             && let Some(tokens) = self.cell.close(self.now)
         {
             self.awaited =
-                Some(Ok(Statement::Delete(tokens.iter().map(|rank| rank.token).collect())));
+                Some(Ok(Statement::Delete(tokens.iter().map(|over| over.rank.token).collect())));
         }
     }
 
@@ -368,8 +377,8 @@ fn a_cell_that_is_being_given_up_admits_nothing_and_can_be_reopened() {
     let now = Clock::new().now();
     let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
     let mut cell = open(5, now);
-    cell.granted(rank(5), terms.settle);
-    assert_eq!(cell.close(now).unwrap().as_slice(), [rank(5)]);
+    cell.granted(rank(5), grant(terms.settle));
+    assert_eq!(cell.close(now).unwrap().as_slice(), [over(5)]);
     assert!(!cell.touch(now));
     assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Closing);
     assert_eq!(cell.close(now), None);
@@ -382,7 +391,7 @@ fn an_operators_mark_refuses_older_tokens_and_admits_nobody_by_itself() {
     let now = Clock::new().now();
     let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
     let mut cell = open(5, now);
-    cell.granted(rank(5), terms.settle);
+    cell.granted(rank(5), grant(terms.settle));
     cell.raised(Mark { rank: rank(9), confirmed: false }, false, now);
     assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Stale(token(9)));
     assert_eq!(cell.admit(token(9), &terms, Epoch::FIRST, now), Step::Confirm);
@@ -392,7 +401,7 @@ fn an_operators_mark_refuses_older_tokens_and_admits_nobody_by_itself() {
 fn a_longer_settle_time_is_recorded_before_a_write_relies_on_it() {
     let now = Clock::new().now();
     let mut cell = open(5, now);
-    cell.granted(rank(5), SETTLES[0]);
+    cell.granted(rank(5), grant(SETTLES[0]));
     let longer = Terms { settle: SETTLES[1], drain: Some(DRAIN), held: true };
     assert_eq!(cell.admit(token(5), &longer, Epoch::FIRST, now), Step::Grant);
 }
@@ -402,10 +411,10 @@ fn who_may_not_cut_leaves_older_writes_alone_for_ever() {
     let now = Clock::new().now();
     let observer = Terms { settle: SETTLES[0], drain: None, held: true };
     let mut cell = open(5, now);
-    cell.granted(rank(5), observer.settle);
+    cell.granted(rank(5), grant(observer.settle));
     assert_eq!(cell.admit(token(5), &observer, Epoch::FIRST, now), Step::Admit);
     cell.raised(Mark { rank: rank(6), confirmed: true }, false, now);
-    cell.granted(rank(6), observer.settle);
+    cell.granted(rank(6), grant(observer.settle));
 
     let much_later = now + Duration::from_secs(3600);
     let step = cell.admit(token(6), &observer, Epoch::FIRST, much_later);
@@ -420,7 +429,7 @@ fn a_write_waits_until_the_store_says_that_nobody_else_has_older_grants() {
     let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
     let mut cell = open(5, now);
     cell.raised(Mark { rank: rank(6), confirmed: true }, true, now);
-    cell.granted(rank(6), terms.settle);
+    cell.granted(rank(6), grant(terms.settle));
     assert_eq!(cell.admit(token(6), &terms, Epoch::FIRST, now), Step::Elsewhere);
 
     cell.nobody_elsewhere(rank(5));
@@ -436,7 +445,7 @@ fn what_is_under_way_is_cut_in_time_to_make_way_for_another_instance() {
     let now = Clock::new().now();
     let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
     let mut cell = open(5, now);
-    cell.granted(rank(5), terms.settle);
+    cell.granted(rank(5), grant(terms.settle));
     assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Admit);
     assert_eq!(cell.make_way(terms.drain, now), None, "nothing is below the mark yet");
     cell.raised(Mark { rank: rank(6), confirmed: true }, true, now);
@@ -451,7 +460,7 @@ fn what_is_under_way_is_cut_in_time_to_make_way_for_another_instance() {
     let in_doubt = Step::Drain { again_at: Some(settles_at), cut: false };
     assert_eq!(cell.make_way(terms.drain, now + DRAIN), Some(in_doubt));
     assert_eq!(cell.make_way(terms.drain, settles_at), None);
-    assert_eq!(cell.take_over(settles_at).as_slice(), [rank(5)]);
+    assert_eq!(cell.take_over(settles_at).as_slice(), [over(5)]);
 }
 
 #[test]
@@ -460,7 +469,7 @@ fn tokens_of_an_earlier_epoch_go_on_until_one_of_the_next_is_there() {
     let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
     let next = Epoch::FIRST.next();
     let mut cell = open(5, now);
-    cell.granted(rank(5), terms.settle);
+    cell.granted(rank(5), grant(terms.settle));
     assert_eq!(cell.admit(token(3), &terms, Epoch::FIRST, now), Step::Stale(token(5)));
     assert_eq!(cell.admit(token(3), &terms, next, now), Step::Confirm, "numbers start over");
     assert_eq!(cell.admit(token(5), &terms, next, now), Step::Admit);
@@ -469,11 +478,11 @@ fn tokens_of_an_earlier_epoch_go_on_until_one_of_the_next_is_there() {
 
     let third = Rank { epoch: next, token: token(3) };
     cell.raised(Mark { rank: third, confirmed: true }, false, now);
-    cell.granted(third, terms.settle);
+    cell.granted(third, grant(terms.settle));
     let drains = Step::Drain { again_at: Some(now + DRAIN), cut: false };
     assert_eq!(cell.admit(token(3), &terms, next, now), drains, "the older one is under way");
     cell.finish(rank(5), Outcome::Over);
-    assert_eq!(cell.take_over(now).as_slice(), [rank(5)]);
+    assert_eq!(cell.take_over(now).as_slice(), [over(5)]);
     assert_eq!(cell.admit(token(3), &terms, next, now), Step::Admit);
     assert_eq!(cell.admit(token(5), &terms, next, now), Step::Confirm, "no grant, no mark");
 }
@@ -483,7 +492,7 @@ fn a_cell_that_ended_with_its_instance_cuts_all_and_admits_nothing() {
     let now = Clock::new().now();
     let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
     let mut cell = open(5, now);
-    cell.granted(rank(5), terms.settle);
+    cell.granted(rank(5), grant(terms.settle));
     assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Admit);
     cell.end();
     assert!(cell.is_cut(rank(5)));

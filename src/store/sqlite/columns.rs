@@ -50,9 +50,8 @@ pub(super) fn rank(epoch: i64, number: i64) -> Result<Rank, sqlx::Error> {
 }
 
 /// Names of grants: resource, epoch, token.
-pub(super) fn names(grants: &[(Resource, Rank)]) -> String {
+pub(super) fn names<'g>(grants: impl Iterator<Item = (&'g Resource, Rank)>) -> String {
     let names: Vec<Value> = grants
-        .iter()
         .map(|(resource, Rank { epoch, token })| json!([resource, epoch, token.as_i64()]))
         .collect();
     Value::Array(names).to_string()

@@ -13,7 +13,7 @@ use super::columns::{FenceColumns, fence_row, left_grant, millis, names, rank, r
 use super::{BATCH_CALLS, Database};
 use crate::batch::Batcher;
 use crate::clock::{Clock, WallTime};
-use crate::fence::{LeftGrant, Mark, Owner, Rank, Resource};
+use crate::fence::{Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource};
 use crate::metrics::Operation;
 use crate::store::{FenceRow, FenceState, FenceStore, Raise, Raised, StoreError};
 
@@ -68,7 +68,9 @@ impl FenceStore for SqliteFences {
         Ok(false)
     }
 
-    async fn give_back(&self, grants: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
+    /// Statements are carried out in the order in which they were asked for: there is one connection, and
+    /// the records need no numbers.
+    async fn give_back(&self, grants: Vec<(Resource, OverGrant)>) -> Result<(), StoreError> {
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
@@ -76,7 +78,7 @@ impl FenceStore for SqliteFences {
                         "DELETE FROM grants WHERE (resource, epoch, token) IN
                          (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))",
                     )
-                    .bind(names(&grants))
+                    .bind(names(grants.iter().map(|(resource, over)| (resource, over.rank))))
                     .execute(connection)
                     .await?;
                     Ok(())
@@ -95,7 +97,7 @@ impl FenceStore for SqliteFences {
                          (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?2))",
                     )
                     .bind(instance)
-                    .bind(names(&keep))
+                    .bind(names(keep.iter().map(|(resource, rank)| (resource, *rank))))
                     .execute(connection)
                     .await?;
                     Ok(())
@@ -259,7 +261,7 @@ async fn raise_all(
         .collect();
     let mut grants: HashMap<&str, (Rank, Duration)> = HashMap::new();
     for raise in &raises {
-        if let Some(settle) = raise.grant
+        if let Some(Grant { settle, .. }) = raise.grant
             && marks[raise.resource.as_str()].rank == raise.rank
         {
             let longest = grants.entry(raise.resource.as_str()).or_insert((raise.rank, settle));
