@@ -13,14 +13,35 @@ command -v curl >/dev/null || packages+=(curl)
 command -v setpriv >/dev/null || packages+=(util-linux)
 command -v mount >/dev/null || packages+=(mount)
 command -v strace >/dev/null || packages+=(strace)
+command -v etcd >/dev/null || packages+=(etcd-server)
+command -v etcdctl >/dev/null || packages+=(etcd-client)
+command -v go >/dev/null || packages+=(golang-go)
+[ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
+python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
 if [ ${#packages[@]} -gt 0 ]; then
     say "Installing ${packages[*]}"
     if [ "$(id -u)" -ne 0 ]; then
         echo "These Debian packages are missing: ${packages[*]}. Install them, or run this as root." >&2
         exit 1
     fi
+    # The tests start their own servers; the packages are not to start any.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod +x "$policy"
+        trap 'rm -f "$policy"' EXIT
+    fi
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+    case " ${packages[*]} " in
+    *" etcd-server "*) systemctl disable etcd >/dev/null 2>&1 || true ;;
+    esac
+fi
+
+# What the workers of tests/it/foreign.rs lock with that Debian does not have.
+if [ ! -d target/foreign/python/etcd3 ]; then
+    python3 -m pip install --quiet --root-user-action=ignore --target target/foreign/python \
+        -r tests/it/foreign/requirements.txt
 fi
 
 for component in rustfmt clippy; do

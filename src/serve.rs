@@ -5,6 +5,8 @@
 //! and only then accept. Stop: unready, accept no more, finish what is in flight, cut what does
 //! not finish, give the grants back that are settled.
 
+mod coordinator;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,13 +23,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config::{self, Config, Store};
-use crate::coordinator::etcd::{Etcd, Guarded};
-use crate::coordinator::{Coordinator, CoordinatorError, Embedded, GuardMetrics, LeaseMetrics};
+use crate::config::{Config, Store};
+use crate::coordinator::{CoordinatorError, GuardMetrics, LeaseMetrics};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
-use crate::store::{Database, HistoryStore, InstanceLease, OpenError, SqliteFences};
+use crate::store::{Database, InstanceLease, OpenError, SqliteFences};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -111,28 +112,16 @@ impl Running {
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
         let store = Arc::new(SqliteFences::new(&database, clock, &store_tasks));
-        let guard_metrics = GuardMetrics::register(&registry)?;
-        let (coordinator, guard): (Arc<dyn Coordinator>, _) = match &config.coordinator {
-            config::Coordinator::Embedded => {
-                if store.history().await.map_err(CoordinatorError::from)?.is_some() {
-                    return Err(ServeError::BackToEmbedded);
-                }
-                let metrics = lease_metrics.clone();
-                (Arc::new(Embedded::start(&database, clock, &store_tasks, metrics).await?), None)
-            }
-            config::Coordinator::Etcd(settings) => {
-                let guarded = Guarded {
-                    history: Arc::clone(&store) as _,
-                    fences: Arc::clone(&store) as _,
-                    metrics: guard_metrics,
-                };
-                let metrics = lease_metrics.clone();
-                let etcd = Etcd::start(settings, Some(guarded), clock, &store_tasks, metrics);
-                etcd.check().await?;
-                let guard = etcd.guard();
-                (Arc::new(etcd), guard)
-            }
-        };
+        let (coordinator, guard) = coordinator::start(coordinator::Parts {
+            config: &config.coordinator,
+            database: &database,
+            store: &store,
+            clock,
+            tasks: &store_tasks,
+            metrics: lease_metrics.clone(),
+            guard_metrics: GuardMetrics::register(&registry)?,
+        })
+        .await?;
         let parts = FencesParts {
             store,
             lease: Arc::new(InstanceLease::unlimited()),
@@ -141,10 +130,7 @@ impl Running {
             bounds: bounds(&config),
             metrics: FenceMetrics::register(&registry)?,
         };
-        let fences = Fences::new(parts, &store_tasks);
-        if let Err(error) = fences.log_left().await {
-            tracing::warn!(%error, "what earlier runs left behind could not be looked up");
-        }
+        let fences = admission(parts, &store_tasks).await;
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
@@ -170,15 +156,8 @@ impl Running {
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
-        for (listener, router, closing) in [
-            (listeners.leases, leases, leases_closing.clone()),
-            (listeners.admin, admin::router(admin), admin_closing.clone()),
-        ] {
-            let tasks = api_tasks.clone();
-            api_tasks.spawn(async move {
-                http_server::serve(listener, router, closing, &tasks).await;
-            });
-        }
+        spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
+        spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
         Ok(Running {
             config,
             fences,
@@ -222,6 +201,25 @@ impl Running {
             tracing::warn!("the store was not closed in time");
         }
     }
+}
+
+/// Says as well what earlier runs left behind.
+async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
+    let fences = Fences::new(parts, tasks);
+    if let Err(error) = fences.log_left().await {
+        tracing::warn!(%error, "what earlier runs left behind could not be looked up");
+    }
+    fences
+}
+
+fn spawn_api(
+    listener: TcpListener,
+    router: axum::Router,
+    closing: CancellationToken,
+    tasks: &TaskTracker,
+) {
+    let answers = tasks.clone();
+    tasks.spawn(async move { http_server::serve(listener, router, closing, &answers).await });
 }
 
 impl Listeners {

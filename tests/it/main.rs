@@ -7,10 +7,12 @@
 mod admin;
 mod bad_input;
 mod bodies;
+mod coordinator;
 mod crash;
 mod demo;
 mod durable;
 mod fight;
+mod foreign;
 mod handover;
 mod late_bytes;
 mod leases;
@@ -20,6 +22,8 @@ mod observe;
 mod readme;
 mod run;
 mod run_gateway;
+#[path = "../servers.rs"]
+mod servers;
 mod shutdown;
 mod spellings;
 mod start;

@@ -1,0 +1,52 @@
+//! Which coordinator it is, by the configuration.
+
+use std::sync::Arc;
+
+use tokio_util::task::TaskTracker;
+
+use super::ServeError;
+use crate::clock::Clock;
+use crate::config;
+use crate::coordinator::etcd::Guarded;
+use crate::coordinator::{
+    Coordinator, CoordinatorError, Embedded, Etcd, Guard, GuardMetrics, LeaseMetrics,
+};
+use crate::store::{Database, HistoryStore, SqliteFences};
+
+/// What a coordinator is made of, whichever it is.
+pub(super) struct Parts<'a> {
+    pub(super) config: &'a config::Coordinator,
+    pub(super) database: &'a Database,
+    pub(super) store: &'a Arc<SqliteFences>,
+    pub(super) clock: Clock,
+    pub(super) tasks: &'a TaskTracker,
+    pub(super) metrics: LeaseMetrics,
+    pub(super) guard_metrics: GuardMetrics,
+}
+
+/// The coordinator, and what watches over its history where that is not in the store itself.
+pub(super) type Started = (Arc<dyn Coordinator>, Option<Arc<Guard>>);
+
+/// Starts it, and compares its history with the store's before anything is served.
+pub(super) async fn start(parts: Parts<'_>) -> Result<Started, ServeError> {
+    let Parts { config, database, store, clock, tasks, metrics, guard_metrics } = parts;
+    match config {
+        config::Coordinator::Embedded => {
+            if store.history().await.map_err(CoordinatorError::from)?.is_some() {
+                return Err(ServeError::BackToEmbedded);
+            }
+            Ok((Arc::new(Embedded::start(database, clock, tasks, metrics).await?), None))
+        }
+        config::Coordinator::Etcd(settings) => {
+            let guarded = Guarded {
+                history: Arc::clone(store) as _,
+                fences: Arc::clone(store) as _,
+                metrics: guard_metrics,
+            };
+            let etcd = Etcd::start(settings, Some(guarded), clock, tasks, metrics);
+            etcd.check().await?;
+            let guard = etcd.guard();
+            Ok((Arc::new(etcd), guard))
+        }
+    }
+}
