@@ -10,6 +10,7 @@ mod embedded;
 pub mod etcd;
 mod guard;
 mod metrics;
+mod postgres;
 mod queue;
 
 use std::time::Duration;
@@ -23,6 +24,9 @@ pub use embedded::Embedded;
 pub use etcd::Etcd;
 pub use guard::{Adopted, Guard, GuardMetrics, GuardView};
 pub use metrics::LeaseMetrics;
+pub use postgres::{
+    InvalidPostgresUrl, Postgres, PostgresAccess, PostgresSettings, PostgresStartError,
+};
 
 /// Nothing is known about the lease.
 #[derive(Clone, Debug, thiserror::Error)]

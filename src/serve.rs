@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
-use crate::coordinator::{CoordinatorError, GuardMetrics, LeaseMetrics};
+use crate::coordinator::{CoordinatorError, GuardMetrics, LeaseMetrics, PostgresStartError};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
@@ -44,12 +44,15 @@ pub enum ServeError {
     /// The leases cannot be read.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
-    /// The marks are etcd's revisions, and tokens of the embedded coordinator would be below them.
+    /// The database of the leases cannot be used.
+    #[error(transparent)]
+    PostgresCoordinator(#[from] PostgresStartError),
+    /// The marks are etcd's revisions, and tokens of another coordinator would be below them.
     #[error(
-        "the store has marks of etcd, and coordinator.url is \"embedded\": its tokens would all be \
+        "the store has marks of etcd, and coordinator.url is not etcd's: its tokens would all be \
          stale; set coordinator.url to that etcd, or take a new store"
     )]
-    BackToEmbedded,
+    NotEtcd,
     /// An address cannot be listened on.
     #[error("listen.{name} = \"{address}\" cannot be used: {hint}")]
     Bind {

@@ -1,4 +1,4 @@
-//! `fencegate lease`: the lease API by hand. JSON goes to standard output, an error in one line to
+//! `fencegate lease`: leases by hand. JSON goes to standard output, an error in one line to
 //! standard error.
 
 use std::io::Write;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::worker_args::{LeaseApi, duration, unique_owner};
+use super::worker_args::{LeaseSource, duration, unique_owner};
 use crate::fence::{Owner, Resource, Token};
-use crate::worker::{LeaseClient, LeaseError, exit};
+use crate::worker::{LeaseError, Leases, exit};
 
 const NOBODY: u8 = 1;
 
@@ -18,7 +18,7 @@ pub(super) enum LeaseCommand {
     /// Acquire a lease; exits with 75 if another owner has it
     Acquire {
         #[command(flatten)]
-        api: LeaseApi,
+        source: LeaseSource,
         /// What the lease is for
         #[arg(long)]
         resource: Resource,
@@ -48,7 +48,7 @@ pub(super) enum LeaseCommand {
     /// Show who has the lease; exits with 1 if nobody has
     Show {
         #[command(flatten)]
-        api: LeaseApi,
+        source: LeaseSource,
         /// What the lease is for
         #[arg(long)]
         resource: Resource,
@@ -56,7 +56,7 @@ pub(super) enum LeaseCommand {
     /// List live leases in the order of their resources
     List {
         #[command(flatten)]
-        api: LeaseApi,
+        source: LeaseSource,
         /// Begin behind this resource: the `next` of the page before
         #[arg(long, value_name = "RESOURCE")]
         after: Option<Resource>,
@@ -69,7 +69,7 @@ pub(super) enum LeaseCommand {
 #[derive(Debug, clap::Args)]
 pub(super) struct Held {
     #[command(flatten)]
-    api: LeaseApi,
+    source: LeaseSource,
     /// What the lease is for
     #[arg(long)]
     resource: Resource,
@@ -110,27 +110,27 @@ pub(super) fn main(command: &LeaseCommand) -> ExitCode {
 
 async fn execute(command: &LeaseCommand) -> Result<Value, Failure> {
     let answer = match command {
-        LeaseCommand::Acquire { api, resource, owner, ttl, wait } => {
+        LeaseCommand::Acquire { source, resource, owner, ttl, wait } => {
             let owner = owner.clone().unwrap_or_else(unique_owner);
-            json!(client(api)?.acquire(resource, &owner, *ttl, *wait).await?)
+            json!(leases(source)?.acquire(resource, &owner, *ttl, *wait).await?)
         }
-        LeaseCommand::Renew { held: Held { api, resource, owner, token }, ttl } => {
-            json!(client(api)?.renew(resource, owner, *token, *ttl).await?)
+        LeaseCommand::Renew { held: Held { source, resource, owner, token }, ttl } => {
+            json!(leases(source)?.renew(resource, owner, *token, *ttl).await?)
         }
-        LeaseCommand::Release { held: Held { api, resource, owner, token } } => {
-            client(api)?.release(resource, owner, *token).await?;
+        LeaseCommand::Release { held: Held { source, resource, owner, token } } => {
+            leases(source)?.release(resource, owner, *token).await?;
             json!({ "resource": resource, "owner": owner, "token": token, "released": true })
         }
-        LeaseCommand::Show { api, resource } => json!(client(api)?.show(resource).await?),
-        LeaseCommand::List { api, after, limit } => {
-            json!(client(api)?.list(after.as_ref(), *limit).await?)
+        LeaseCommand::Show { source, resource } => json!(leases(source)?.show(resource).await?),
+        LeaseCommand::List { source, after, limit } => {
+            json!(leases(source)?.list(after.as_ref(), *limit).await?)
         }
     };
     Ok(answer)
 }
 
-fn client(api: &LeaseApi) -> Result<LeaseClient, Failure> {
-    api.client().map_err(Failure::Usage)
+fn leases(source: &LeaseSource) -> Result<Leases, Failure> {
+    source.leases().map_err(Failure::Usage)
 }
 
 impl From<LeaseError> for Failure {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::worker_args::{LeaseApi, duration, unique_owner};
+use super::worker_args::{LeaseSource, duration, unique_owner};
 use crate::clock::Clock;
 use crate::fence::{Owner, Resource};
 use crate::worker::{self, Gateway, Job, OnHeld, exit};
@@ -49,7 +49,7 @@ pub(super) struct RunArgs {
     #[arg(long)]
     owner: Option<Owner>,
     #[command(flatten)]
-    leases: LeaseApi,
+    source: LeaseSource,
     /// Where FENCING_PROXY sends requests that name no host, such as http://127.0.0.1:8080
     #[arg(long, value_name = "URL")]
     gateway: Option<Gateway>,
@@ -69,17 +69,10 @@ enum WhenHeld {
 }
 
 pub(super) fn main(args: RunArgs) -> ExitCode {
-    let job = match args.job() {
-        Ok(job) => job,
-        Err(mistake) => {
-            eprintln!("fencegate run: {mistake}");
-            return ExitCode::from(exit::USAGE);
-        }
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
         Ok(runtime) => {
-            let code = runtime.block_on(worker::run(job, Clock::new()));
+            let code = runtime.block_on(run(args));
             // A look-up of a host name may still be under way in a thread of its own.
             runtime.shutdown_background();
             ExitCode::from(code)
@@ -87,6 +80,16 @@ pub(super) fn main(args: RunArgs) -> ExitCode {
         Err(error) => {
             eprintln!("fencegate run: cannot start: {error}");
             ExitCode::from(exit::SYSTEM)
+        }
+    }
+}
+
+async fn run(args: RunArgs) -> u8 {
+    match args.job() {
+        Ok(job) => worker::run(job, Clock::new()).await,
+        Err(mistake) => {
+            eprintln!("fencegate run: {mistake}");
+            exit::USAGE
         }
     }
 }
@@ -114,7 +117,7 @@ impl RunArgs {
             ));
         }
         Ok(Job {
-            client: self.leases.client()?,
+            leases: self.source.leases()?,
             resource: self.resource,
             owner: self.owner.unwrap_or_else(unique_owner),
             ttl: self.ttl,

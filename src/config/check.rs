@@ -6,7 +6,6 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::build::names;
-use super::coordinator;
 use super::keys::{Section, Slot};
 use super::mistakes::{Mistakes, Origin, shown};
 use super::pattern;
@@ -140,12 +139,10 @@ pub(super) fn warnings(config: &super::Config, settings: &Settings) -> Vec<Strin
                  authentication on it: let only trusted machines reach it"
             )
         });
-    let without_effect = match config.coordinator {
-        super::Coordinator::Embedded => coordinator::without_effect(settings),
-        super::Coordinator::Etcd(_) => Vec::new(),
-    };
+    let coordinator = &config.coordinator;
+    let without_effect = coordinator.without_effect(settings);
     let without_effect = without_effect.into_iter().map(|(name, place)| {
-        format!("{place}: coordinator.{name}: has no effect on the embedded coordinator")
+        format!("{place}: coordinator.{name}: has no effect on {}", coordinator.called())
     });
     exposed.chain(without_effect).collect()
 }

@@ -1,4 +1,4 @@
-//! Reads `[coordinator]`: which one, and for etcd how to reach it and how to be known by it.
+//! Reads `[coordinator]`: which one, and how to reach it and how to be known by it.
 
 use std::path::Path;
 
@@ -9,13 +9,16 @@ use super::reader::Reader;
 use super::settings::Settings;
 use super::values::{self, CoordinatorUrl};
 use crate::coordinator::etcd::{EtcdSettings, EtcdTls, EtcdUser, Layout};
+use crate::coordinator::{PostgresAccess, PostgresSettings};
 
 /// Where leases are if nobody says so.
 const PREFIX: &str = "/fencegate/leases";
 
 /// Keys that are about etcd alone.
-const OF_ETCD: [&str; 7] =
-    ["prefix", "layout", "username", "password_file", "ca_file", "cert_file", "key_file"];
+const OF_ETCD: [&str; 6] = ["prefix", "layout", "username", "ca_file", "cert_file", "key_file"];
+/// Keys that are about PostgreSQL alone.
+const OF_POSTGRES: [&str; 1] = ["listen_url"];
+const PASSWORD: &str = "password_file";
 
 /// `[coordinator]`
 #[derive(Clone, Debug)]
@@ -24,6 +27,8 @@ pub enum Coordinator {
     Embedded,
     /// `etcd://…` or `etcds://…`.
     Etcd(EtcdSettings),
+    /// `postgres://…`.
+    Postgres(PostgresSettings),
 }
 
 pub(super) fn coordinator(mut from: Reader<'_>) -> Option<Coordinator> {
@@ -33,11 +38,15 @@ pub(super) fn coordinator(mut from: Reader<'_>) -> Option<Coordinator> {
     let layout = from.read_if_set("layout", values::choice(&layouts));
     let username = from.read_if_set("username", values::text);
     let [password, ca, certificate, key] =
-        ["password_file", "ca_file", "cert_file", "key_file"].map(|name| contents(&mut from, name));
-    let pairs_are_whole = together(&mut from, "username", "password_file")
+        [PASSWORD, "ca_file", "cert_file", "key_file"].map(|name| contents(&mut from, name));
+    let listen = from.read_if_set("listen_url", values::listen_url);
+    // The URL of PostgreSQL names the user.
+    let is_postgres = matches!(url, Some(CoordinatorUrl::Postgres(_)));
+    let pairs_are_whole = (is_postgres || together(&mut from, "username", PASSWORD))
         & together(&mut from, "cert_file", "key_file");
     let (endpoints, with_tls) = match url? {
         CoordinatorUrl::Embedded => return Some(Coordinator::Embedded),
+        CoordinatorUrl::Postgres(access) => return postgres(access, password, listen),
         CoordinatorUrl::Etcd { endpoints, with_tls } => (endpoints, with_tls),
     };
     if !pairs_are_whole | !tls_is_meant(&mut from, with_tls) {
@@ -52,6 +61,24 @@ pub(super) fn coordinator(mut from: Reader<'_>) -> Option<Coordinator> {
         layout: layout.unwrap_or(Some(Layout::Mutex))?,
         user: user.map(|(name, password)| EtcdUser { name, password }),
         tls: readable(tls)?,
+    }))
+}
+
+/// One password does for both addresses: they are of one database.
+fn postgres(
+    access: PostgresAccess,
+    password: Option<Option<String>>,
+    listen: Option<Option<Option<PostgresAccess>>>,
+) -> Option<Coordinator> {
+    let password = readable(password)?;
+    let listen = readable(listen)?.unwrap_or_else(|| Some(access.clone()));
+    let with_password = |access: PostgresAccess| match &password {
+        Some(password) => access.with_password(password.clone()),
+        None => access,
+    };
+    Some(Coordinator::Postgres(PostgresSettings {
+        access: with_password(access),
+        listen: listen.map(with_password),
     }))
 }
 
@@ -106,11 +133,27 @@ fn tls_is_meant(from: &mut Reader<'_>, with_tls: bool) -> bool {
     false
 }
 
-/// What is set for etcd and means nothing without it.
-pub(super) fn without_effect(settings: &Settings) -> Vec<(&'static str, Origin)> {
-    let slot = |name| Slot { section: Section::Coordinator, index: 0, name };
-    OF_ETCD
-        .into_iter()
-        .filter_map(|name| settings.get(slot(name)).map(|(_, place)| (name, place.clone())))
-        .collect()
+impl Coordinator {
+    /// What messages call it.
+    pub(super) const fn called(&self) -> &'static str {
+        match self {
+            Coordinator::Embedded => "the embedded coordinator",
+            Coordinator::Etcd(_) => "a coordinator on etcd",
+            Coordinator::Postgres(_) => "a coordinator on PostgreSQL",
+        }
+    }
+
+    /// What is set for others and means nothing to this one.
+    pub(super) fn without_effect(&self, settings: &Settings) -> Vec<(&'static str, Origin)> {
+        let keys: [&[&str]; 3] = match self {
+            Coordinator::Embedded => [&OF_ETCD, &OF_POSTGRES, &[PASSWORD]],
+            Coordinator::Etcd(_) => [&OF_POSTGRES, &[], &[]],
+            Coordinator::Postgres(_) => [&OF_ETCD, &[], &[]],
+        };
+        let slot = |name| Slot { section: Section::Coordinator, index: 0, name };
+        keys.into_iter()
+            .flatten()
+            .filter_map(|name| settings.get(slot(name)).map(|(_, place)| (*name, place.clone())))
+            .collect()
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Store;
 use super::mistakes::{nearest, shown};
+use crate::coordinator::{InvalidPostgresUrl, PostgresAccess};
 use crate::fence::Resource;
 use crate::metrics::UNMATCHED_ROUTE;
 
@@ -228,12 +229,13 @@ pub(super) enum CoordinatorUrl {
         endpoints: Vec<String>,
         with_tls: bool,
     },
+    Postgres(PostgresAccess),
 }
 
 /// The port of etcd's clients.
 const ETCD_PORT: u16 = 2379;
 
-/// `embedded`, or `etcd://host:port,host:port` with as many as there are; with TLS `etcds://`.
+/// `embedded`, `postgres://…`, or `etcd://host:port,host:port` with as many as there are; with TLS `etcds://`.
 pub(super) fn coordinator(text: &str) -> Result<CoordinatorUrl, String> {
     if text == "embedded" {
         return Ok(CoordinatorUrl::Embedded);
@@ -242,10 +244,12 @@ pub(super) fn coordinator(text: &str) -> Result<CoordinatorUrl, String> {
     let with_tls = match scheme {
         "etcd" => false,
         "etcds" => true,
-        "postgres" | "postgresql" => {
-            return Err("PostgreSQL is not in this version; expected embedded or etcd://".into());
+        "postgres" | "postgresql" => return postgres(text).map(CoordinatorUrl::Postgres),
+        _ => {
+            let expected = "expected embedded, etcd://host:port,…, etcds://host:port,… or \
+                            postgres://user@host:port/database";
+            return Err(expected.to_owned());
         }
-        _ => return Err("expected embedded, etcd://host:port,… or etcds://host:port,…".into()),
     };
     // Nothing of it is shown: it may hold a password anywhere.
     if rest.contains('@') {
@@ -259,6 +263,15 @@ pub(super) fn coordinator(text: &str) -> Result<CoordinatorUrl, String> {
     };
     let endpoints = members.split(',').map(member).collect::<Result<_, String>>()?;
     Ok(CoordinatorUrl::Etcd { endpoints, with_tls })
+}
+
+/// `postgres://…`, or `none`.
+pub(super) fn listen_url(text: &str) -> Result<Option<PostgresAccess>, String> {
+    if text == "none" { Ok(None) } else { postgres(text).map(Some) }
+}
+
+fn postgres(text: &str) -> Result<PostgresAccess, String> {
+    text.parse().map_err(|error: InvalidPostgresUrl| error.to_string())
 }
 
 /// What keys in etcd begin with: printable, not only slashes, and none at the end.

@@ -69,7 +69,7 @@ impl LeaseMetrics {
             renewals_failed: counter(
                 "fencegate_lease_renewals_failed_total",
                 "Renewals refused because the lease was over or not the caller's, or not confirmed by the \
-                 store",
+                 coordinator",
             )?,
             wait: histogram(
                 "fencegate_lease_acquisition_wait_seconds",

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::config;
 use crate::coordinator::etcd::Guarded;
 use crate::coordinator::{
-    Coordinator, CoordinatorError, Embedded, Etcd, Guard, GuardMetrics, LeaseMetrics,
+    Coordinator, CoordinatorError, Embedded, Etcd, Guard, GuardMetrics, LeaseMetrics, Postgres,
 };
 use crate::store::{Database, HistoryStore, SqliteFences};
 
@@ -30,12 +30,17 @@ pub(super) type Started = (Arc<dyn Coordinator>, Option<Arc<Guard>>);
 /// Starts it, and compares its history with the store's before anything is served.
 pub(super) async fn start(parts: Parts<'_>) -> Result<Started, ServeError> {
     let Parts { config, database, store, clock, tasks, metrics, guard_metrics } = parts;
+    if !matches!(config, config::Coordinator::Etcd(_))
+        && store.history().await.map_err(CoordinatorError::from)?.is_some()
+    {
+        return Err(ServeError::NotEtcd);
+    }
     match config {
         config::Coordinator::Embedded => {
-            if store.history().await.map_err(CoordinatorError::from)?.is_some() {
-                return Err(ServeError::BackToEmbedded);
-            }
             Ok((Arc::new(Embedded::start(database, clock, tasks, metrics).await?), None))
+        }
+        config::Coordinator::Postgres(settings) => {
+            Ok((Arc::new(Postgres::start(settings, clock, tasks, metrics).await?), None))
         }
         config::Coordinator::Etcd(settings) => {
             let guarded = Guarded {

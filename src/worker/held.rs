@@ -3,22 +3,23 @@
 //! Invariant: the deadline is the time *before* the request was sent that the server confirmed,
 //! plus the TTL that it granted, on `CLOCK_BOOTTIME`; the server's own deadline is later. The
 //! lease counts as lost a margin before that, or at once when the server says so, and is never
-//! called live again. Deliberately absent: release on drop, which could not tell whether the work
-//! under the lease is over. A lease that is dropped is not renewed, and expires.
+//! called live again. Deliberately absent: any say in when the work is over. A [`HeldLease`] is
+//! released when it is dropped, so it has to outlive the work; what may go on longer has to
+//! [`abandon`](HeldLease::abandon) it.
+
+mod acquisition;
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::client::{LeaseClient, LeaseError};
+use super::client::LeaseError;
+use super::leases::Leases;
 use super::wire::Lease;
+use super::writes::Writes;
 use crate::clock::{Boottime, Clock};
 use crate::fence::{Owner, Resource, Token};
-
-/// The longest wait that a lease API has to take.
-const WAIT_PER_REQUEST_MAX: Duration = Duration::from_secs(3600);
-const BETWEEN_REQUESTS: Duration = Duration::from_millis(200);
 
 /// What to acquire, and how.
 #[derive(Clone, Debug)]
@@ -34,6 +35,20 @@ pub struct Terms {
     /// How long before the deadline the lease counts as lost when no renewal succeeds: the time
     /// that the worker needs to stop. At most half the TTL is used of it.
     pub margin: Duration,
+}
+
+impl Terms {
+    /// The usual terms: a TTL of 10 s, no wait, a margin of 2 s.
+    #[must_use]
+    pub const fn new(resource: Resource, owner: Owner) -> Terms {
+        Terms {
+            resource,
+            owner,
+            ttl: Duration::from_secs(10),
+            wait: Duration::ZERO,
+            margin: Duration::from_secs(2),
+        }
+    }
 }
 
 /// Why a lease is lost.
@@ -64,11 +79,20 @@ struct State {
     lost: Option<Lost>,
 }
 
-/// One held lease and the task that renews it.
+/// One held lease and the task that renews it. Dropping it releases the lease, as far as the
+/// runtime still runs the task that this needs; [`HeldLease::release`] also says whether it did.
 #[derive(Debug)]
 pub struct HeldLease {
     view: LeaseView,
-    client: LeaseClient,
+    /// What is left to do at the end; `None` after it was done.
+    ending: Option<Ending>,
+}
+
+#[derive(Debug)]
+struct Ending {
+    leases: Leases,
+    /// Fires when the lease is lost, and when it is let go.
+    over: CancellationToken,
     _renewal: DropGuard,
 }
 
@@ -89,17 +113,24 @@ impl HeldLease {
     /// [`LeaseError::Held`] when another owner kept it during the wait. Unreachable coordinators
     /// are tried again within the wait, but only if one was reached before.
     pub async fn acquire(
-        client: &LeaseClient,
+        leases: &Leases,
         clock: Clock,
         terms: &Terms,
     ) -> Result<HeldLease, LeaseError> {
-        let (lease, sent_at) = acquire(client, clock, terms).await?;
+        let (lease, sent_at) = acquisition::acquire(leases, clock, terms).await?;
         let state = State::confirmed(sent_at, lease.ttl(), terms.margin);
         let view = LeaseView { lease, clock, state: watch::Sender::new(state) };
         let stop = CancellationToken::new();
-        let renewal = Renewal { client: client.clone(), view: view.clone(), margin: terms.margin };
+        let renewal = Renewal { leases: leases.clone(), view: view.clone(), margin: terms.margin };
         tokio::spawn(stop.clone().run_until_cancelled_owned(renewal.run(sent_at)));
-        Ok(HeldLease { view, client: client.clone(), _renewal: stop.drop_guard() })
+        let over = CancellationToken::new();
+        let (watched, told) = (view.clone(), over.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+            watched.lost().await;
+            told.cancel();
+        }));
+        let ending = Ending { leases: leases.clone(), over, _renewal: stop.drop_guard() };
+        Ok(HeldLease { view, ending: Some(ending) })
     }
 
     /// What others may look at.
@@ -119,14 +150,62 @@ impl HeldLease {
         self.view.lost().await
     }
 
+    /// A token that is cancelled when the lease is lost, before its TTL is over, or let go: for
+    /// work in many places that has to stop then.
+    #[must_use]
+    pub fn over(&self) -> CancellationToken {
+        let ending = self.ending.as_ref().expect("it is there until the lease is given up");
+        ending.over.clone()
+    }
+
+    /// Sends writes through a gateway with `http`, each with this lease's token.
+    #[must_use]
+    pub fn writes(&self, http: &reqwest::Client) -> Writes {
+        Writes::new(http.clone(), self.view.clone())
+    }
+
     /// Stops renewing and ends the lease. Call it when all work under the lease is over.
     ///
     /// # Errors
-    /// See [`LeaseClient::release`]. The lease then expires by itself.
-    pub async fn release(self) -> Result<(), LeaseError> {
-        let HeldLease { view, client, _renewal: renewal } = self;
+    /// See [`Leases::release`]. The lease then expires by itself.
+    pub async fn release(mut self) -> Result<(), LeaseError> {
+        match self.ending.take() {
+            Some(ending) => ending.release(&self.view.lease).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Stops renewing and leaves the lease to its expiry: where work under it may go on, nobody
+    /// else is to begin before that.
+    pub fn abandon(mut self) {
+        if let Some(ending) = self.ending.take() {
+            ending.over.cancel();
+        }
+    }
+}
+
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        let Some(ending) = self.ending.take() else { return };
+        ending.over.cancel();
+        // Without a runtime it expires by itself.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let lease = self.view.lease.clone();
+        runtime.spawn(async move {
+            if let Err(error) = ending.release(&lease).await {
+                tracing::debug!(%error, "a lease that was let go was not released; it expires");
+            }
+        });
+    }
+}
+
+impl Ending {
+    async fn release(self, lease: &Lease) -> Result<(), LeaseError> {
+        let Ending { leases, over, _renewal: renewal } = self;
+        over.cancel();
+        // First, so that no renewal comes after the release.
         drop(renewal);
-        client.release(&view.lease.resource, &view.lease.owner, view.lease.token).await
+        leases.release(&lease.resource, &lease.owner, lease.token).await
     }
 }
 
@@ -211,7 +290,7 @@ impl State {
 }
 
 struct Renewal {
-    client: LeaseClient,
+    leases: Leases,
     view: LeaseView,
     margin: Duration,
 }
@@ -252,62 +331,11 @@ impl Renewal {
     async fn ask(&self, sent_at: Boottime) -> Result<Lease, LeaseError> {
         let left = self.view.state.borrow().stop_at.since(sent_at);
         let Lease { resource, owner, token, .. } = &self.view.lease;
-        let ask = self.client.renew(resource, owner, *token, Some(self.view.lease.ttl()));
+        let ask = self.leases.renew(resource, owner, *token, Some(self.view.lease.ttl()));
         let patience = (left * 2 / 3).max(Duration::from_millis(50));
         tokio::time::timeout(patience, ask).await.unwrap_or_else(|_| {
             let reason = format!("no answer within {} ms", patience.as_millis());
             Err(LeaseError::Unreachable { sent: true, reason })
         })
     }
-}
-
-/// Acquires; answers the lease and the moment before the request that confirmed it was sent.
-async fn acquire(
-    client: &LeaseClient,
-    clock: Clock,
-    terms: &Terms,
-) -> Result<(Lease, Boottime), LeaseError> {
-    let Terms { resource, owner, ttl, wait, margin: _ } = terms;
-    let give_up = clock.now() + *wait;
-    let mut reached = false;
-    loop {
-        let sent_at = clock.now();
-        let wait = give_up.since(sent_at).min(WAIT_PER_REQUEST_MAX);
-        let acquired = client.acquire(resource, owner, *ttl, wait).await;
-        let confirmed = match acquired {
-            Ok(lease) => confirm(client, clock, lease, sent_at).await,
-            Err(error) => Err(error),
-        };
-        let error = match confirmed {
-            Ok(confirmed) => return Ok(confirmed),
-            Err(error) => error,
-        };
-        // The server may wait less long than it was asked to, or be restarted meanwhile.
-        let again = match &error {
-            LeaseError::Held { .. } | LeaseError::Lost { .. } => true,
-            LeaseError::Unreachable { sent, .. } => *sent || reached,
-            _ => false,
-        };
-        reached = true;
-        if !again || give_up <= clock.now() {
-            return Err(error);
-        }
-        clock.sleep_until(clock.now() + BETWEEN_REQUESTS).await;
-    }
-}
-
-/// A lease that came after a long wait began at an unknown moment since: only a renewal that is
-/// sent now gives it a deadline that is of use.
-async fn confirm(
-    client: &LeaseClient,
-    clock: Clock,
-    lease: Lease,
-    sent_at: Boottime,
-) -> Result<(Lease, Boottime), LeaseError> {
-    let now = clock.now();
-    if now.since(sent_at) < lease.ttl() / 3 {
-        return Ok((lease, sent_at));
-    }
-    let renewed = client.renew(&lease.resource, &lease.owner, lease.token, None).await?;
-    Ok((Lease { ttl_ms: renewed.ttl_ms, expires_at: renewed.expires_at, ..lease }, now))
 }

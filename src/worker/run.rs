@@ -14,9 +14,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use rustix::process::Signal;
 
-use super::client::{LeaseClient, LeaseError};
+use super::client::LeaseError;
 use super::group::Group;
 use super::held::{HeldLease, LeaseView, Lost, Terms};
+use super::leases::Leases;
 use super::report::Report;
 use super::signals::Signals;
 use super::stamp::{Gateway, StampProxy};
@@ -49,7 +50,7 @@ pub mod exit {
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Where leases come from.
-    pub client: LeaseClient,
+    pub leases: Leases,
     /// What the lease is for.
     pub resource: Resource,
     /// Who acquires it; unique per run.
@@ -113,10 +114,10 @@ async fn acquire(job: &Job, clock: Clock, report: &Report) -> Result<(HeldLease,
         OnHeld::Wait(wait) => wait,
         OnHeld::Skip | OnHeld::Fail => Duration::ZERO,
     };
-    let Job { client, resource, owner, ttl, .. } = job;
+    let Job { leases, resource, owner, ttl, .. } = job;
     let margin = kill_margin(*ttl) + job.kill_after;
     let terms = Terms { resource: resource.clone(), owner: owner.clone(), ttl: *ttl, wait, margin };
-    let acquiring = HeldLease::acquire(client, clock, &terms);
+    let acquiring = HeldLease::acquire(leases, clock, &terms);
     let telling = tell_of_the_wait(job, report).fuse();
     tokio::pin!(acquiring, telling);
     loop {
@@ -143,7 +144,15 @@ async fn acquire(job: &Job, clock: Clock, report: &Report) -> Result<(HeldLease,
 /// broken.
 async fn tell_of_the_wait(job: &Job, report: &Report) {
     let OnHeld::Wait(wait) = job.on_held else { return };
-    let Ok(holder) = job.client.show(&job.resource).await else { return };
+    let holder = match job.leases.show(&job.resource).await {
+        Ok(holder) => holder,
+        // Whoever may have sent it tries again, which is silent and may be for long.
+        Err(error @ LeaseError::Unreachable { sent: true, .. }) => {
+            return report
+                .say(format_args!("{error}; trying for at most {} s", wait.as_secs_f32()));
+        }
+        Err(_) => return,
+    };
     if holder.owner != job.owner {
         report.say(format_args!(
             "the lease is held by {:?} with token {} until {}; waiting for at most {} s",
@@ -177,11 +186,14 @@ async fn under_lease(
     });
     proxy.close().await;
     match (&ended, &lost) {
-        (None, _) => report.say(format_args!(
-            "token {token}: a process of the command does not die of SIGKILL; \
-             the lease is not released and expires by itself"
-        )),
-        (Some(_), Some(Lost::Told { .. })) => {}
+        (None, _) => {
+            held.abandon();
+            report.say(format_args!(
+                "token {token}: a process of the command does not die of SIGKILL; \
+                 the lease is not released and expires by itself"
+            ));
+        }
+        (Some(_), Some(Lost::Told { .. })) => held.abandon(),
         (Some(_), lost) => release(held, lost.is_some(), report).await,
     }
     Ok(match (lost, ended) {

@@ -30,3 +30,4 @@ mod start;
 mod store;
 mod support;
 mod upstream;
+mod worker;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "clippy sees tests only in functions marked as such")]
 
 mod command;
+mod etcd;
 mod lease_server;
 mod lease_verbs;
 mod lost;

@@ -9,7 +9,7 @@ fn given(lines: &str) -> Given {
 fn etcd(given: &Given) -> EtcdSettings {
     match given.loaded().config.coordinator {
         Coordinator::Etcd(settings) => settings,
-        Coordinator::Embedded => panic!("it is etcd"),
+        other => panic!("{other:?} is not etcd"),
     }
 }
 
@@ -76,4 +76,32 @@ fn what_is_for_etcd_has_no_effect_on_the_embedded_coordinator() {
     assert_lines(&loaded, &[("fencegate.toml:3", "coordinator.password_file is missing")]);
     let warnings = given("layout = \"key\"").loaded().warnings;
     assert!(warnings[0].contains("coordinator.layout: has no effect"), "{warnings:?}");
+}
+
+#[test]
+fn a_postgresql_coordinator_takes_its_password_from_a_file_and_never_shows_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("password");
+    std::fs::write(&file, "top-secret\n").unwrap();
+    let text = format!(
+        "{SMALL}[coordinator]\nurl = 'postgres://me@db/leases'\npassword_file = '{}'\n\
+         listen_url = 'none'\nprefix = '/x'\n",
+        file.display()
+    );
+    let loaded = Given::file(&text).loaded();
+    let Coordinator::Postgres(settings) = &loaded.config.coordinator else {
+        panic!("{:?}", loaded.config.coordinator);
+    };
+    assert!(settings.listen.is_none());
+    assert!(format!("{settings:?}").contains("***"), "{settings:?}");
+    assert!(!format!("{loaded:?}{}", loaded.to_toml()).contains("top-secret"));
+    assert!(loaded.warnings[0].contains("prefix: has no effect"), "{:?}", loaded.warnings);
+}
+
+#[test]
+fn the_user_of_postgresql_is_in_its_url_and_its_password_in_a_file() {
+    let mistakes = given("url = \"postgres://me@db/x\"\npassword_file = \"absent\"").mistakes();
+    assert_lines(&mistakes, &[("fencegate.toml:3", "\"absent\" cannot be read")]);
+    let warnings = given("url = \"postgres://me@db/x\"\nusername = \"u\"").loaded().warnings;
+    assert!(warnings[0].contains("username: has no effect on a coordinator on PostgreSQL"));
 }

@@ -181,7 +181,8 @@ fn store_and_coordinator_are_what_this_version_has() {
     refused("store", "url = \"sqlite:///var/a.db\"", "takes a path and no //");
     refused("store", "url = \"sqlite::memory:\"", "a store in memory forgets");
     refused("store", "url = \"sqlite:a.db?mode=ro\"", "takes no parameters");
-    refused("coordinator", "url = \"postgres\"", "PostgreSQL is not in this version");
+    refused("coordinator", "url = \"postgres\"", "is no URL");
+    refused("coordinator", "url = \"postgres://a:b@db/x\"", "must hold no password");
     refused("coordinator", "url = \"consul\"", "expected embedded");
     refused("coordinator", "url = \"etcd://\"", "a host and a port");
     refused("coordinator", "url = \"etcd:a:2379\"", "is followed by //");

@@ -4,9 +4,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Authority;
 
 use crate::fence::Token;
-
-const TOKEN: HeaderName = HeaderName::from_static("fencing-token");
-const X_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
+use crate::worker::token_header;
 
 /// Fields that are about one connection (RFC 9110, 7.6.1), besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -38,8 +36,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
 
 /// Makes the request one of this lease, for this host.
 pub(super) fn stamp(headers: &mut HeaderMap, token: Token, host: &Authority) {
-    headers.remove(X_TOKEN);
-    headers.insert(TOKEN, HeaderValue::from(token.get()));
+    token_header::stamp(headers, token);
     let host = HeaderValue::from_str(host.as_str()).expect("an authority is printable ASCII");
     headers.insert(header::HOST, host);
     // This hop has answered it already.
