@@ -165,3 +165,34 @@ fn without_etcd_new_tokens_wait_and_grants_go_on() {
     etcd.start(0);
     wait_until("b is let in", || gateway.put("/y", b, "b").status == 200);
 }
+
+#[test]
+fn a_store_that_had_etcd_does_not_go_back_to_the_embedded_coordinator() {
+    let etcd = Etcd::single();
+    let api = Downstream::start();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = directory.path().join("store.db");
+    let config = format!(
+        "[coordinator]\nurl = \"etcd://{}\"\n\
+         [[upstream]]\nurl = \"http://{}\"\n[[route]]\npath = \"/{{*rest}}\"\n",
+        etcd.endpoints().join(","),
+        api.address
+    );
+    Gateway::with_store(Some(store.clone()), &config).stop();
+    let any = "127.0.0.1:0";
+    let url = format!("sqlite:{}", store.display());
+    let upstream = format!("http://{}", api.address);
+    let flags = ["serve", "--listen", any, "--leases", any, "--admin", any, "--store", &url];
+    let ended =
+        run(fencegate(directory.path(), &[&flags[..], &["--upstream", &upstream]].concat()));
+    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+    assert!(ended.stderr.contains("take a new store"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_embedded_coordinator_has_one_history() {
+    let api = Downstream::start();
+    let gateway = Gateway::guard(api.address);
+    assert_eq!(shown(&gateway), serde_json::json!({"epoch": 1, "changed": null}));
+    assert_eq!(told(&gateway, "adopt").code, Some(1));
+}

@@ -112,11 +112,15 @@ impl Acquisition<'_> {
                         () = tokio::time::sleep(look) => {}
                     }
                 }
-                // The head takes it or leaves within a transaction's time, whatever the patience.
-                Attempt::Free => tokio::select! {
-                    () = caller.abandoned() => return Ok(None),
-                    () = place.told() => {}
-                },
+                Attempt::Free => {
+                    // Once it knows, the head takes it or leaves within a transaction's time,
+                    // whatever the patience.
+                    queues.tell_head(&self.request.resource);
+                    tokio::select! {
+                        () = caller.abandoned() => return Ok(None),
+                        () = place.told() => {}
+                    }
+                }
                 Attempt::Again => {}
             }
         }

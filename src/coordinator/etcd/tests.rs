@@ -1,3 +1,4 @@
+mod gateways;
 mod history;
 mod layouts;
 mod others;
@@ -59,4 +60,12 @@ async fn subject(layout: Layout) -> Subject {
         shortest_ttl: Duration::from_secs(1),
         _keep: Box::new(server),
     }
+}
+
+/// Transactions that this etcd has answered.
+fn txns(server: &Server) -> u32 {
+    let metric = "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Txn\"";
+    let metrics = server.metrics(0);
+    let line = metrics.lines().find(|line| line.starts_with(metric));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }

@@ -266,3 +266,18 @@ async fn marks_of_another_coordinator_are_of_an_earlier_epoch() {
     let gateway = Gateway::start(&server, &store).await;
     assert_eq!(gateway.epoch("r").await, Epoch::FIRST.next());
 }
+
+#[tokio::test]
+async fn a_check_of_the_history_costs_no_request_of_its_own() {
+    let server = Server::single();
+    let (_directory, store) = store();
+    let gateway = Gateway::start(&server, &store).await;
+    gateway.marked().await;
+    // Now and then the history is looked at beside, but not each time.
+    until(async || {
+        let before = txns(&server);
+        gateway.epoch("r").await;
+        txns(&server) == before + 1
+    })
+    .await;
+}

@@ -150,11 +150,3 @@ async fn many_holders_are_asked_for_in_few_requests() {
     let held: Vec<_> = (0..250).filter(|number| holders[*number].lease.is_some()).collect();
     assert_eq!(held, [7]);
 }
-
-/// Transactions that this etcd has answered.
-fn txns(server: &Server) -> u32 {
-    let metric = "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Txn\"";
-    let metrics = server.metrics(0);
-    let line = metrics.lines().find(|line| line.starts_with(metric));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
-}
