@@ -2,18 +2,19 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use super::SOON;
 use super::api::{Api, SLOWEST};
 use super::database::Database;
 use super::gateway::Gateway;
 use super::link::{Link, Network, Weather};
 use super::members::Members;
 use super::plan::{Between, Blow, LONGEST_HOLD_BEFORE_API, Shape, Strike, Victim};
-use super::wait_until;
 
 /// What the gateways are told of the API.
 const SETTLE: Duration = Duration::from_millis(3000);
@@ -60,11 +61,18 @@ impl Arena {
         let gateways = gateways.collect();
         let mut arena =
             Arena { gateways, to_api, members, database, _api: api, _network: network, dir };
-        wait_until("all gateways listen", || {
-            arena.tend();
-            arena.gateways.iter().all(Gateway::is_listening)
-        });
+        arena.await_gateways();
         arena
+    }
+
+    fn await_gateways(&mut self) {
+        let deadline = Instant::now() + SOON;
+        while !self.gateways.iter().all(Gateway::is_listening) {
+            let said = || self.gateways.iter().map(Gateway::last_words).collect::<String>();
+            assert!(Instant::now() < deadline, "a gateway does not listen: {}", said());
+            self.tend();
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Where the record and the notes are.

@@ -87,6 +87,13 @@ impl Gateway {
         self.process.as_mut().is_some_and(|process| process.signal(signal))
     }
 
+    /// The end of its log.
+    pub fn last_words(&self) -> String {
+        let log = self.log(self.runs);
+        let last = log.lines().rev().take(3).map(|line| format!("\n{line}"));
+        last.collect::<Vec<_>>().into_iter().rev().collect()
+    }
+
     /// What was wrong with its runs, by themselves.
     pub fn faults(&self) -> Vec<String> {
         let panics = (1..=self.runs).filter(|run| self.log(*run).contains("panicked"));
