@@ -367,10 +367,10 @@ fn writes_of_one_token_pass_in_parallel_and_exactly_once_each() {
 
 /// Waits until the gateway itself knows the mark: the store has it a moment earlier.
 fn wait_until_known(gateway: &Gateway, mark: u64) {
+    let mark = mark.to_string();
     wait_until("the mark is known", || {
-        let is_it = |line: &serde_json::Value| {
-            line["message"] == "mark raised" && line["mark"] == mark.to_string()
-        };
+        let is_it =
+            |line: &serde_json::Value| line["message"] == "mark raised" && line["mark"] == *mark;
         gateway.log().iter().any(is_it)
     });
 }

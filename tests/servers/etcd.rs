@@ -1,7 +1,7 @@
 //! etcd: one member, or a cluster of three, that can be killed, suspended, wiped and restored.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+use super::{SOON, free_port};
+
 /// Somebody else may take a port between its being found free and its being used.
 const ATTEMPTS: usize = 5;
 
@@ -152,7 +153,7 @@ impl Etcd {
 
     /// Waits until a member answers requests; `false` if it has ended.
     fn becomes_healthy(&mut self, nth: usize) -> bool {
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + SOON;
         while Instant::now() < deadline {
             let child = self.members[nth].child.as_mut().expect("it was started");
             if child.try_wait().expect("it is our child").is_some() {
@@ -189,7 +190,7 @@ impl Etcd {
 
     /// Which member leads now.
     pub(crate) fn leader(&self) -> usize {
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + SOON;
         loop {
             let leads = |nth: &usize| {
                 self.members[*nth].child.is_some()
@@ -292,9 +293,4 @@ impl Drop for Etcd {
             }
         }
     }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("it is bound").port()
 }
