@@ -18,6 +18,8 @@ command -v etcdctl >/dev/null || packages+=(etcd-client)
 command -v go >/dev/null || packages+=(golang-go)
 [ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
+[ -x /usr/lib/postgresql/15/bin/postgres ] || packages+=(postgresql-15)
+[ -x /usr/sbin/pgbouncer ] || packages+=(pgbouncer)
 if [ ${#packages[@]} -gt 0 ]; then
     say "Installing ${packages[*]}"
     if [ "$(id -u)" -ne 0 ]; then

@@ -65,6 +65,7 @@ async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Proble
     census.in_flight.set(in_flight.cast_signed());
     census.grants.set(grants.cast_signed());
     census.in_doubt.set(admin.fences.doubts().unsettled().cast_signed() as i64);
+    census.lease.set(admin.fences.lease_age().as_secs_f64());
     census.connections.set(admin.connections.open().cast_signed() as i64);
     let mut families = admin.registry.gather();
     families.extend(admin.tokens.gather().await);
@@ -75,10 +76,12 @@ async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Proble
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
-    if admin.ready.load(Ordering::Relaxed) {
-        (StatusCode::OK, "ready\n")
-    } else {
+    if !admin.ready.load(Ordering::Relaxed) {
         (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
+    } else if !admin.fences.is_live() {
+        (StatusCode::SERVICE_UNAVAILABLE, "the lease of this instance in the store is over\n")
+    } else {
+        (StatusCode::OK, "ready\n")
     }
 }
 

@@ -6,6 +6,7 @@ mod coordinator;
 mod demo;
 mod fence;
 mod lease;
+mod migrate;
 mod run;
 mod serve;
 mod worker_args;
@@ -41,6 +42,8 @@ enum Command {
     /// Look at the coordinator's history, and adopt another one
     #[command(subcommand)]
     Coordinator(coordinator::CoordinatorCommand),
+    /// Bring the schema of the store up to date
+    Migrate(migrate::MigrateArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(config_check::ConfigCommand),
@@ -65,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Lease(command) => lease::main(&command),
         Command::Fence(command) => fence::main(&command),
         Command::Coordinator(command) => coordinator::main(&command),
+        Command::Migrate(args) => migrate::main(&args),
         Command::Config(command) => config_check::main(&command),
     }
 }

@@ -32,6 +32,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::fence::Resource;
+use crate::store::PostgresSettings;
 pub use coordinator::Coordinator;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
@@ -77,6 +78,8 @@ pub struct Listen {
 pub enum Store {
     /// `sqlite:PATH`; default `sqlite:fencegate.db`.
     Sqlite(PathBuf),
+    /// `postgres://…`, with what else is said of it.
+    Postgres(PostgresSettings),
 }
 
 /// `[[upstream]]`

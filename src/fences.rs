@@ -27,7 +27,7 @@ use crate::clock::{Boottime, Clock};
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::fence::{Epoch, Grant, OverGrant, Rank, Resource, Step, Terms, Token};
 use crate::metrics::FenceMetrics;
-use crate::store::{FenceRow, FenceStore, InstanceLease, StoreError};
+use crate::store::{FenceRow, FenceStore, InstanceId, InstanceLease, Left, StoreError};
 use crate::trace::TraceId;
 
 pub use conversation::OperatorRaise;
@@ -109,6 +109,9 @@ pub struct Fences {
     bounds: Bounds,
 }
 
+/// A grant whose writes are over, and the run that has it.
+type Over = (InstanceId, Resource, OverGrant);
+
 /// What a permit needs when it ends.
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
@@ -121,11 +124,11 @@ pub(crate) struct Shared {
     cuts: AtomicU64,
     /// No write that has to wait is admitted any more.
     is_closed: AtomicBool,
-    over: mpsc::Sender<(Resource, OverGrant)>,
+    over: mpsc::Sender<Over>,
     /// The number of the last grant that was asked for.
     last_grant: AtomicI64,
-    /// Revoked grants whose writes are being waited for.
-    making_way: DashMap<(Resource, Rank), ()>,
+    /// Revoked grants whose writes are being waited for, and how long these may finish.
+    making_way: DashMap<(InstanceId, Resource, Rank), Option<Duration>>,
 }
 
 impl Shared {
@@ -155,11 +158,7 @@ impl Fences {
     }
 
     /// Without housekeeping; grants that are over go to `over`.
-    fn unattended(
-        parts: FencesParts,
-        over: mpsc::Sender<(Resource, OverGrant)>,
-        tasks: &TaskTracker,
-    ) -> Fences {
+    fn unattended(parts: FencesParts, over: mpsc::Sender<Over>, tasks: &TaskTracker) -> Fences {
         let FencesParts { store, lease, coordinator, clock, bounds, metrics } = parts;
         Fences {
             slots: DashMap::new(),
@@ -301,10 +300,27 @@ impl Fences {
             return Arc::clone(&slot);
         }
         let slot = self.slots.entry(resource.clone()).or_insert_with(|| {
-            let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Arc::new(Slot::new(resource.clone(), lease, Arc::clone(&self.shared)))
+            Arc::new(Slot::new(resource.clone(), self.lease(), Arc::clone(&self.shared)))
         });
         Arc::clone(&slot)
+    }
+
+    /// Of the present run.
+    fn lease(&self) -> Arc<InstanceLease> {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether this instance may admit.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.lease().is_live(self.shared.clock.now())
+    }
+
+    /// The time since this instance's lease was renewed; zero if it has the store to itself.
+    #[must_use]
+    pub fn lease_age(&self) -> Duration {
+        let lease = self.lease();
+        if lease.is_limited() { lease.age(self.shared.clock.now()) } else { Duration::ZERO }
     }
 
     /// A page of fences, from the store.
@@ -352,8 +368,8 @@ impl Fences {
     pub async fn left(&self, limit: u32) -> Result<Vec<LeftView>, StoreError> {
         let clock = self.shared.clock;
         let left = answer_within(self.shared.store.left(limit)).await?;
-        let views = left.into_iter().filter_map(|(resource, grant)| {
-            let until = self.dead_since + grant.settle;
+        let views = left.into_iter().filter_map(|Left { resource, grant, gone_since }| {
+            let until = gone_since.unwrap_or(self.dead_since) + grant.settle;
             (until > clock.now()).then(|| LeftView {
                 resource,
                 token: grant.rank.token,

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
+    Registry,
 };
 
 use crate::problem::Code;
@@ -30,6 +31,7 @@ pub struct FenceMetrics {
     pub(crate) drain: Histogram,
     pub(crate) coordinator: Histogram,
     pub(crate) in_doubt_total: IntCounter,
+    pub(crate) revoked: IntCounter,
 }
 
 /// Of the proxy listener, by route.
@@ -64,6 +66,7 @@ pub struct Census {
     pub(crate) grants: IntGauge,
     pub(crate) in_doubt: IntGauge,
     pub(crate) connections: IntGauge,
+    pub(crate) lease: Gauge,
 }
 
 /// What is asked of the store, as its metric calls it.
@@ -83,6 +86,12 @@ pub enum Operation {
     List,
     /// What is known of the coordinator's history.
     History,
+    /// Asking whether other instances have older grants.
+    Elsewhere,
+    /// Asking what other instances want of this one.
+    Look,
+    /// Taking, renewing and ending this instance's lease, and ending others'.
+    Instance,
 }
 
 /// Of the store.
@@ -92,7 +101,7 @@ pub struct StoreMetrics {
 }
 
 impl Operation {
-    const ALL: [Operation; 7] = [
+    const ALL: [Operation; 10] = [
         Operation::Load,
         Operation::Raise,
         Operation::GiveBack,
@@ -100,6 +109,9 @@ impl Operation {
         Operation::Holder,
         Operation::List,
         Operation::History,
+        Operation::Elsewhere,
+        Operation::Look,
+        Operation::Instance,
     ];
 
     const fn label(self) -> &'static str {
@@ -111,6 +123,9 @@ impl Operation {
             Operation::Holder => "holder",
             Operation::List => "list",
             Operation::History => "history",
+            Operation::Elsewhere => "elsewhere",
+            Operation::Look => "look",
+            Operation::Instance => "instance",
         }
     }
 }
@@ -165,6 +180,11 @@ impl FenceMetrics {
                 registry,
                 "fencegate_in_doubt_writes_total",
                 "Writes that were sent at least in part and whose outcome is unknown.",
+            )?,
+            revoked: counter(
+                registry,
+                "fencegate_grants_revoked_total",
+                "Grants of this instance that had to go because another one has a newer token.",
             )?,
         })
     }
@@ -278,11 +298,21 @@ impl Census {
                 "fencegate_connections",
                 "Client connections to the proxy listener.",
             )?,
+            lease: seconds(
+                registry,
+                "fencegate_instance_lease_age_seconds",
+                "Time since this instance's own lease in the store was renewed; 0 where it has the \
+                 store to itself.",
+            )?,
         })
     }
 }
 
-fn counter(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntCounter> {
+pub(crate) fn counter(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+) -> prometheus::Result<IntCounter> {
     let counter = IntCounter::new(name, help)?;
     registry.register(Box::new(counter.clone()))?;
     Ok(counter)
@@ -290,6 +320,12 @@ fn counter(registry: &Registry, name: &str, help: &str) -> prometheus::Result<In
 
 fn gauge(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntGauge> {
     let gauge = IntGauge::new(name, help)?;
+    registry.register(Box::new(gauge.clone()))?;
+    Ok(gauge)
+}
+
+fn seconds(registry: &Registry, name: &str, help: &str) -> prometheus::Result<Gauge> {
+    let gauge = Gauge::new(name, help)?;
     registry.register(Box::new(gauge.clone()))?;
     Ok(gauge)
 }

@@ -5,11 +5,11 @@
 //! and only then accept. Stop: unready, accept no more, finish what is in flight, cut what does
 //! not finish, give the grants back that are settled.
 
+mod backend;
 mod coordinator;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,14 +21,15 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::backend::Opened;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
-use crate::coordinator::{CoordinatorError, GuardMetrics, LeaseMetrics, PostgresStartError};
+use crate::coordinator::{CoordinatorError, LeaseMetrics, PostgresStartError};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
-use crate::metrics::{Census, FenceMetrics, GatewayMetrics, StoreMetrics};
-use crate::store::{Database, InstanceLease, OpenError, SqliteFences};
+use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
+use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -38,9 +39,15 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Why the gateway does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The store cannot be used.
+    /// The store's file cannot be used.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The store's server cannot be used.
+    #[error(transparent)]
+    Server(#[from] ConnectError),
+    /// The store does not answer any more.
+    #[error(transparent)]
+    Silent(#[from] StoreError),
     /// The leases cannot be read.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
@@ -81,6 +88,8 @@ struct Listeners {
 struct Running {
     config: Arc<Config>,
     fences: Arc<Fences>,
+    /// This instance's lease in the store, where it has one.
+    kept: Option<Kept>,
     gateway: Gateway,
     ready: Arc<AtomicBool>,
     /// Ends the lease listener and the acquisitions that wait.
@@ -109,31 +118,22 @@ impl Running {
         let clock = Clock::new();
         let registry = Registry::new();
         let store_tasks = TaskTracker::new();
-        let Store::Sqlite(path) = &config.store;
-        let database =
-            Database::open(path, clock, &store_tasks, StoreMetrics::register(&registry)?).await?;
+        let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
-        let store = Arc::new(SqliteFences::new(&database, clock, &store_tasks));
-        let (coordinator, guard) = coordinator::start(coordinator::Parts {
-            config: &config.coordinator,
-            database: &database,
-            store: &store,
-            clock,
-            tasks: &store_tasks,
-            metrics: lease_metrics.clone(),
-            guard_metrics: GuardMetrics::register(&registry)?,
-        })
-        .await?;
+        let mut backend =
+            opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
+        let (coordinator, guard) = (Arc::clone(&backend.coordinator), backend.guard.clone());
         let parts = FencesParts {
-            store,
-            lease: Arc::new(InstanceLease::unlimited()),
+            store: Arc::clone(&backend.store),
+            lease: Arc::clone(&backend.lease),
             coordinator: Arc::clone(&coordinator),
             clock,
             bounds: bounds(&config),
             metrics: FenceMetrics::register(&registry)?,
         };
         let fences = admission(parts, &store_tasks).await;
+        let kept = backend.keep(&fences);
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
@@ -141,7 +141,7 @@ impl Running {
             metrics: GatewayMetrics::register(&registry)?,
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
-        listeners.announce(path, database.instance());
+        listeners.announce(&config.store, backend.instance());
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
@@ -164,6 +164,7 @@ impl Running {
         Ok(Running {
             config,
             fences,
+            kept,
             gateway,
             ready,
             leases_closing,
@@ -199,6 +200,11 @@ impl Running {
             Err(error) => tracing::error!(%error, "shut down: grants could not be given back"),
         }
         drop(self.fences);
+        if let Some(kept) = self.kept
+            && timeout(LAST_ANSWERS, kept.leave()).await.is_err()
+        {
+            tracing::warn!("the store did not take this instance's leave in time");
+        }
         self.store_tasks.close();
         if timeout(LAST_ANSWERS, self.store_tasks.wait()).await.is_err() {
             tracing::warn!("the store was not closed in time");
@@ -236,7 +242,7 @@ impl Listeners {
         })
     }
 
-    fn announce(&self, store: &Path, instance: i64) {
+    fn announce(&self, store: &Store, instance: InstanceId) {
         let address = |listener: &TcpListener| {
             listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string())
         };
@@ -244,8 +250,11 @@ impl Listeners {
             proxy = address(&self.proxy),
             leases = address(&self.leases),
             admin = address(&self.admin),
-            store = %store.display(),
-            instance,
+            store = match store {
+                Store::Sqlite(path) => path.display().to_string(),
+                Store::Postgres(settings) => settings.pooled.to_string(),
+            },
+            %instance,
             version = env!("CARGO_PKG_VERSION"),
             "listening"
         );

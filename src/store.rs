@@ -10,6 +10,7 @@ mod history;
 #[cfg(test)]
 mod history_contract;
 mod instance;
+mod postgres;
 mod sqlite;
 
 use std::sync::Arc;
@@ -17,11 +18,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::clock::WallTime;
+use crate::clock::{Boottime, WallTime};
 use crate::fence::{Epoch, Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource, Token};
 
 pub use history::{History, HistoryStore};
-pub use instance::{InstanceLease, Member, Remembered, Revocation};
+pub use instance::{InstanceId, InstanceLease, Member, Remembered, Revocation};
+pub use postgres::{
+    ConnectError, InstanceMetrics, Keeper, Kept, Migrate, MigrateOutcome, Postgres, PostgresFences,
+    PostgresSettings, PostgresUrl, migrate,
+};
 pub(crate) use sqlite::BATCH_CALLS;
 pub use sqlite::{Database, OpenError, SqliteFences};
 
@@ -68,6 +73,18 @@ pub struct Raised {
     pub elsewhere: bool,
 }
 
+/// A grant of a run that is gone.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// Whose fence.
+    pub resource: Resource,
+    /// The grant.
+    pub grant: LeftGrant,
+    /// A moment from which its settle time can be counted, where the store knows one that is not the start of
+    /// the present run.
+    pub gone_since: Option<Boottime>,
+}
+
 /// A row of the fence table, for people.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct FenceRow {
@@ -93,25 +110,34 @@ pub trait FenceStore: Send + Sync + 'static {
 
     /// Raises the mark to at least `raise.rank` and answers the mark that now stands, which is
     /// higher if a newer token was there already. From then on no instance gets a grant below it. On
-    /// disk before it answers.
-    async fn raise(&self, raise: Raise) -> Result<Raised, StoreError>;
+    /// disk before it answers. The grant is `instance`'s.
+    async fn raise(&self, instance: InstanceId, raise: Raise) -> Result<Raised, StoreError>;
 
-    /// Whether other instances have grants below `rank`, which a raise has reached. Once this answers
+    /// Whether others than `instance` have grants below `rank`, which a raise has reached. Once this answers
     /// `false` it stays so.
     async fn is_granted_elsewhere(
         &self,
+        instance: InstanceId,
         resource: Resource,
         rank: Rank,
     ) -> Result<bool, StoreError>;
 
-    /// Deletes grants of this instance whose writes are all over. A record with another number stays.
-    async fn give_back(&self, grants: Vec<(Resource, OverGrant)>) -> Result<(), StoreError>;
+    /// Deletes grants of `instance` whose writes are all over. A record with another number stays.
+    async fn give_back(
+        &self,
+        instance: InstanceId,
+        grants: Vec<(Resource, OverGrant)>,
+    ) -> Result<(), StoreError>;
 
-    /// Deletes every grant of this instance but those in `keep`, at a clean shutdown.
-    async fn give_back_all_but(&self, keep: Vec<(Resource, Rank)>) -> Result<(), StoreError>;
+    /// Deletes every grant of `instance` but those in `keep`, at a clean shutdown.
+    async fn give_back_all_but(
+        &self,
+        instance: InstanceId,
+        keep: Vec<(Resource, Rank)>,
+    ) -> Result<(), StoreError>;
 
     /// Grants that instances which are gone did not give back, at most `limit`.
-    async fn left(&self, limit: u32) -> Result<Vec<(Resource, LeftGrant)>, StoreError>;
+    async fn left(&self, limit: u32) -> Result<Vec<Left>, StoreError>;
 
     /// How many of those there are.
     async fn count_left(&self) -> Result<u64, StoreError>;

@@ -9,6 +9,8 @@
 // Named in full, as this file is a module of several crates in different places.
 #[path = "servers/etcd.rs"]
 pub mod etcd;
+#[path = "servers/pgbouncer.rs"]
+pub mod pgbouncer;
 #[path = "servers/postgres.rs"]
 pub mod postgres;
 

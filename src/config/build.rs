@@ -9,10 +9,12 @@ use super::keys::{Section, Slot};
 use super::mistakes::{Mistakes, Origin, shown};
 use super::reader::Reader;
 use super::settings::{Settings, Value};
+use super::values::StoreUrl;
 use super::{
     Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens, Upstream,
 };
 use super::{check, coordinator, pattern, values};
+use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 
 const KIB: u64 = 1024;
 /// Each costs a look into the store at each scrape, and two series.
@@ -34,6 +36,14 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let limits = limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
+    check::coordinator_fits(
+        store.as_ref(),
+        coordinator.as_ref(),
+        routes.as_deref(),
+        settings,
+        mistakes,
+    );
+    check::settle_covers_timeout(store.as_ref(), upstreams.as_deref(), settings, mistakes);
     Some(Config {
         listen: listen?,
         store: store?,
@@ -88,7 +98,32 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
 
 /// `store.url_file` was replaced by what is in it before.
 fn store(mut from: Reader<'_>) -> Option<Store> {
-    from.read("url", values::store)
+    let store = from.read("url", values::store);
+    let direct = from.read_if_set("listen_url", values::postgres);
+    let password = from.read_if_set("password_file", values::secret);
+    let connections = from.read("connections", values::number(1000));
+    let instance_ttl = from.read("instance_ttl", values::instance_ttl);
+    let migrate = from.read(
+        "migrate",
+        values::choice(&[("at_start", Migrate::AtStart), ("by_command", Migrate::ByCommand)]),
+    );
+    let pooled = match store? {
+        StoreUrl::Sqlite(path) => return Some(Store::Sqlite(path)),
+        StoreUrl::Postgres(url) => url,
+    };
+    let direct = direct.unwrap_or_else(|| Some(pooled.clone()))?;
+    let with_password = |url: PostgresUrl| match &password {
+        Some(Some(password)) => Some(url.with_password(password)),
+        Some(None) => None,
+        None => Some(url),
+    };
+    Some(Store::Postgres(PostgresSettings {
+        pooled: with_password(pooled)?,
+        direct: with_password(direct)?,
+        connections: u32::try_from(connections?).ok()?,
+        migrate: migrate?,
+        instance_ttl: instance_ttl?,
+    }))
 }
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {

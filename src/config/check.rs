@@ -11,6 +11,7 @@ use super::mistakes::{Mistakes, Origin, shown};
 use super::pattern;
 use super::reader::Reader;
 use super::settings::{Settings, Value};
+use super::{Coordinator, Fenced, Route, Store, Tokens, Upstream};
 
 /// Checks what the whole configuration has to fulfil; `whole` is its place.
 pub(super) fn all(settings: &Settings, whole: &Origin, mistakes: &mut Mistakes) {
@@ -98,6 +99,54 @@ fn conflict(one: &str, other: &str) -> bool {
     router.insert(one, ()).and_then(|()| router.insert(other, ())).is_err()
 }
 
+/// The embedded coordinator keeps its leases in an SQLite store. Routes that take tokens from elsewhere do
+/// without any.
+pub(super) fn coordinator_fits(
+    store: Option<&Store>,
+    coordinator: Option<&Coordinator>,
+    routes: Option<&[Route]>,
+    settings: &Settings,
+    mistakes: &mut Mistakes,
+) {
+    let asks =
+        |route: &Route| route.tokens == Tokens::Held && route.fenced != Fenced::Only(Vec::new());
+    if let (Some(Store::Postgres(_)), Some(Coordinator::Embedded), Some(routes)) =
+        (store, coordinator, routes)
+        && let Some(route) = routes.iter().find(|route| asks(route))
+    {
+        let place = settings.origin(Slot { section: Section::Store, index: 0, name: "url" });
+        let message = format!(
+            "coordinator.url: the embedded coordinator needs store.url = \"sqlite:PATH\"; with a \
+             PostgreSQL store name another one, or set tokens = \"ordered\" on the route {:?}",
+            route.name
+        );
+        mistakes.push(&place, message);
+    }
+}
+
+/// Another instance takes one that stands still for dead, and nobody cuts the writes of that one: the
+/// settle time has to be true for a request that the upstream may work on for its whole `timeout`.
+pub(super) fn settle_covers_timeout(
+    store: Option<&Store>,
+    upstreams: Option<&[Upstream]>,
+    settings: &Settings,
+    mistakes: &mut Mistakes,
+) {
+    let (Some(Store::Postgres(_)), Some(upstreams)) = (store, upstreams) else { return };
+    for (index, upstream) in upstreams.iter().enumerate() {
+        if upstream.settle < upstream.timeout {
+            let place = settings.origin(Slot { section: Section::Upstream, index, name: "settle" });
+            let message = format!(
+                "upstream.settle is shorter than upstream.timeout on {:?}; with a store that several \
+                 instances share make it at least as long: an instance that stands still cuts \
+                 nothing, and its request may take effect for all of `timeout`",
+                upstream.name
+            );
+            mistakes.push(&place, message);
+        }
+    }
+}
+
 /// No two listeners may want one port of one address. Port 0 is a new one each time.
 pub(super) fn no_overlap(listeners: [(&str, Option<SocketAddr>); 3], from: &mut Reader<'_>) {
     for (nth, (name, address)) in listeners.iter().enumerate() {
@@ -144,5 +193,11 @@ pub(super) fn warnings(config: &super::Config, settings: &Settings) -> Vec<Strin
     let without_effect = without_effect.into_iter().map(|(name, place)| {
         format!("{place}: coordinator.{name}: has no effect on {}", coordinator.called())
     });
-    exposed.chain(without_effect).collect()
+    let of_postgres = ["password_file", "listen_url", "connections", "instance_ttl", "migrate"];
+    let of_postgres = of_postgres.into_iter().filter_map(|name| {
+        let (_, place) = settings.get(Slot { section: Section::Store, index: 0, name })?;
+        matches!(config.store, Store::Sqlite(_))
+            .then(|| format!("{place}: store.{name}: has no effect on an SQLite store"))
+    });
+    exposed.chain(without_effect).chain(of_postgres).collect()
 }

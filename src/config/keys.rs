@@ -76,6 +76,16 @@ pub(super) const KEYS: &[Key] = {
         key(S::Listen, "workers", Kind::Number, Means("one per core", "4")),
         key(S::Store, "url", Kind::Url, Default("sqlite:fencegate.db")),
         key(S::Store, "url_file", Kind::File, Means("`url` holds", "/run/secrets/store-url")),
+        key(S::Store, "password_file", Kind::File, Means("none", "/run/secrets/store-password")),
+        key(
+            S::Store,
+            "listen_url",
+            Kind::Url,
+            Means("`url`", "postgres://fencegate@db:5432/fencegate"),
+        ),
+        key(S::Store, "connections", Kind::Number, Default("8")),
+        key(S::Store, "instance_ttl", Kind::Duration, Default("10s")),
+        key(S::Store, "migrate", Kind::Choice(&["at_start", "by_command"]), Default("at_start")),
         key(S::Coordinator, "url", Kind::Url, Default("embedded")),
         key(
             S::Coordinator,

@@ -4,6 +4,7 @@ use super::Config;
 use super::keys::{Absent, Key, Kind, Section, Slot};
 use super::mistakes::Origin;
 use super::settings::{Settings, Value};
+use crate::store::PostgresUrl;
 
 /// A file that loads to `config`, with the origin of each value that somebody set.
 pub(super) fn toml(config: &Config, settings: &Settings) -> String {
@@ -33,6 +34,11 @@ fn line(key: &Key, slot: Slot, config: &Config, settings: &Settings) -> Option<S
     if slot == (Slot { name: "url", ..url_file }) && settings.get(url_file).is_some() {
         // What was read from it may be a secret.
         return None;
+    }
+    if let (Section::Store, Some((Value::Text(text), origin))) = (slot.section, settings.get(slot))
+        && PostgresUrl::holds_password(text)
+    {
+        return Some(format!("# {name}: holds a password and is not shown  # {origin}"));
     }
     match (settings.get(slot), key.absent) {
         (Some((value, Origin::Default)), _) => Some(format!("{name} = {}", rendered(key, value)?)),

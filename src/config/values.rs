@@ -2,14 +2,15 @@
 //! example.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Store;
+use super::file;
 use super::mistakes::{nearest, shown};
 use crate::coordinator::{InvalidPostgresUrl, PostgresAccess};
 use crate::fence::Resource;
 use crate::metrics::UNMATCHED_ROUTE;
+use crate::store::PostgresUrl;
 
 /// No wait of this program is sensibly longer, and sums of durations stay far from overflow.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -195,13 +196,44 @@ fn host_and_port(authority: &str, default_port: u16) -> Option<(&str, u16)> {
     is_host.then_some((host, port))
 }
 
-/// `sqlite:PATH`.
-pub(super) fn store(text: &str) -> Result<Store, String> {
+/// `store.url`.
+#[derive(Debug)]
+pub(super) enum StoreUrl {
+    Sqlite(PathBuf),
+    Postgres(PostgresUrl),
+}
+
+/// `postgres://…`
+pub(super) fn postgres(text: &str) -> Result<PostgresUrl, String> {
+    match text.split_once("://") {
+        Some(("postgres" | "postgresql", _)) => PostgresUrl::parse(text),
+        _ => Err("expected postgres://user@host:port/database".to_owned()),
+    }
+}
+
+/// The content of a file, without the end of its last line.
+pub(super) fn secret(path: &str) -> Result<String, String> {
+    let text = file::read_text(Path::new(path)).map_err(|why| format!("{} {why}", shown(path)))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(format!("{} is empty", shown(path))),
+        secret => Ok(secret.to_owned()),
+    }
+}
+
+/// Below a second the margins for two machines' clocks would be most of it.
+pub(super) fn instance_ttl(text: &str) -> Result<Duration, String> {
+    let (least, most) = (Duration::from_secs(1), Duration::from_mins(10));
+    match duration(text)? {
+        ttl if (least..=most).contains(&ttl) => Ok(ttl),
+        _ => Err(format!("{} is not from 1s to 10m", shown(text))),
+    }
+}
+
+/// `sqlite:PATH` or `postgres://…`.
+pub(super) fn store(text: &str) -> Result<StoreUrl, String> {
     // Nothing of an unknown URL is shown: it may hold a password anywhere.
     match text.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => {
-            Err("PostgreSQL is not in this version; the store is sqlite:PATH".to_owned())
-        }
+        Some(("postgres" | "postgresql", _)) => postgres(text).map(StoreUrl::Postgres),
         Some(("sqlite", "")) => Err("names no file".to_owned()),
         Some(("sqlite", path)) if path.starts_with("//") => {
             Err("takes a path and no //: sqlite:/absolute/path or sqlite:relative/path".to_owned())
@@ -215,8 +247,8 @@ pub(super) fn store(text: &str) -> Result<Store, String> {
         Some(("sqlite", path)) if path.chars().any(char::is_control) => {
             Err("the path has a control character".to_owned())
         }
-        Some(("sqlite", path)) => Ok(Store::Sqlite(PathBuf::from(path))),
-        _ => Err("expected sqlite:PATH".to_owned()),
+        Some(("sqlite", path)) => Ok(StoreUrl::Sqlite(PathBuf::from(path))),
+        _ => Err("expected sqlite:PATH or postgres://user@host:port/database".to_owned()),
     }
 }
 
@@ -244,7 +276,7 @@ pub(super) fn coordinator(text: &str) -> Result<CoordinatorUrl, String> {
     let with_tls = match scheme {
         "etcd" => false,
         "etcds" => true,
-        "postgres" | "postgresql" => return postgres(text).map(CoordinatorUrl::Postgres),
+        "postgres" | "postgresql" => return postgres_access(text).map(CoordinatorUrl::Postgres),
         _ => {
             let expected = "expected embedded, etcd://host:port,…, etcds://host:port,… or \
                             postgres://user@host:port/database";
@@ -267,10 +299,10 @@ pub(super) fn coordinator(text: &str) -> Result<CoordinatorUrl, String> {
 
 /// `postgres://…`, or `none`.
 pub(super) fn listen_url(text: &str) -> Result<Option<PostgresAccess>, String> {
-    if text == "none" { Ok(None) } else { postgres(text).map(Some) }
+    if text == "none" { Ok(None) } else { postgres_access(text).map(Some) }
 }
 
-fn postgres(text: &str) -> Result<PostgresAccess, String> {
+fn postgres_access(text: &str) -> Result<PostgresAccess, String> {
     text.parse().map_err(|error: InvalidPostgresUrl| error.to_string())
 }
 

@@ -37,7 +37,7 @@ use super::{
 use crate::batch::{Batcher, Closed};
 use crate::clock::Clock;
 use crate::fence::{Epoch, Owner, Resource, Token};
-use crate::store::{FenceStore, HistoryStore};
+use crate::store::HistoryStore;
 
 pub use settings::{EtcdSettings, EtcdTls, EtcdUser, Layout};
 
@@ -69,10 +69,9 @@ struct Shared {
 
 /// What a gateway's coordinator watches over, so that etcd's history and the store's go together.
 pub struct Guarded {
-    /// Where what is known of etcd's history is kept.
+    /// Where what is known of etcd's history is kept, and the marks, which are rebuilt if they turn out to be
+    /// older ones.
     pub history: Arc<dyn HistoryStore>,
-    /// Marks to be rebuilt if the store turns out to be an older one.
-    pub fences: Arc<dyn FenceStore>,
     /// What is told of it.
     pub metrics: GuardMetrics,
 }
@@ -91,9 +90,9 @@ impl Etcd {
     ) -> Etcd {
         let connection = Arc::new(Connection::new(settings));
         let keys = Keys::new(&settings.prefix, settings.layout);
-        let guard = guarded.map(|Guarded { history, fences, metrics }| {
+        let guard = guarded.map(|Guarded { history, metrics }| {
             let sentinel = Sentinel::new(Arc::clone(&connection), keys.clone());
-            Arc::new(Guard::new(sentinel, history, fences, metrics))
+            Arc::new(Guard::new(sentinel, history, metrics))
         });
         let shared = Arc::new(Shared {
             leases: Leases::new(connection, clock),

@@ -26,7 +26,7 @@ use self::judge::{Verdict, judge};
 use super::CoordinatorError;
 use super::etcd::sentinel::{Sentinel, Snapshot};
 use crate::fence::Epoch;
-use crate::store::{FenceStore, History, HistoryStore, StoreError};
+use crate::store::{History, HistoryStore, StoreError};
 
 pub use metrics::GuardMetrics;
 pub use operator::{Adopted, GuardView};
@@ -42,7 +42,6 @@ const LOOKS: usize = 3;
 pub struct Guard {
     sentinel: Sentinel,
     history: Arc<dyn HistoryStore>,
-    fences: Arc<dyn FenceStore>,
     metrics: GuardMetrics,
     known: Mutex<Known>,
     /// Marks are rebuilt by one at a time.
@@ -72,13 +71,11 @@ impl Guard {
     pub(super) fn new(
         sentinel: Sentinel,
         history: Arc<dyn HistoryStore>,
-        fences: Arc<dyn FenceStore>,
         metrics: GuardMetrics,
     ) -> Guard {
         Guard {
             sentinel,
             history,
-            fences,
             metrics,
             known: Mutex::default(),
             turn: tokio::sync::Mutex::default(),

@@ -151,7 +151,8 @@ impl Fences {
         let Raise { rank, grant, owner, .. } = raise.clone();
         let Raised { mark, elsewhere } = {
             let _timed = self.shared.metrics.raise.start_timer();
-            self.shared.store.raise(raise).await?
+            // In the name of the lease that this place is under: if that one is over, the store refuses.
+            self.shared.store.raise(slot.lease.instance(), raise).await?
         };
         let now = self.shared.clock.now();
         {

@@ -12,23 +12,36 @@ use tokio::time::timeout;
 
 use super::{Fences, Shared, Slot};
 use crate::clock::Boottime;
-use crate::fence::{Rank, Resource, Step};
-use crate::store::{InstanceLease, Member, Remembered, Revocation};
+use crate::fence::{Mark, OverGrant, Rank, Resource, Step};
+use crate::store::{InstanceId, InstanceLease, Member, Remembered, Revocation};
 
 /// Notifications can get lost: then this is how late it is noticed that others have made way.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Member for Fences {
-    fn revoked(&self, revocations: Vec<Revocation>) {
+    fn revoked(&self, instance: InstanceId, revocations: Vec<Revocation>) {
         for revocation in revocations {
-            let name = (revocation.resource.clone(), revocation.grant.rank);
-            if self.shared.making_way.insert(name.clone(), ()).is_some() {
+            let slot = self.slots.get(&revocation.resource).map(|slot| Arc::clone(&slot));
+            // Asked after the slot was looked for: if it is gone because this run is over, this says so.
+            // What is left of that run is not given back here.
+            let present =
+                slot.as_ref().map_or_else(|| self.lease(), |slot| Arc::clone(&slot.lease));
+            if present.instance() != instance {
                 continue;
             }
-            let slot = self.slots.get(&revocation.resource).map(|slot| Arc::clone(&slot));
+            let Revocation { resource, grant, mark, drain: limit } = revocation;
+            let name = (instance, resource, grant.rank);
+            if let Some(mut drain) = self.shared.making_way.get_mut(&name) {
+                *drain = shortest(*drain, limit);
+                drop(drain);
+                slot.iter().for_each(|slot| slot.changed.notify_waiters());
+                continue;
+            }
+            self.shared.metrics.revoked.inc();
+            self.shared.making_way.insert(name.clone(), limit);
             let shared = Arc::clone(&self.shared);
             self.shared.tasks.spawn(async move {
-                make_way(&shared, slot, revocation).await;
+                make_way(&shared, slot, &name, grant, mark).await;
                 shared.making_way.remove(&name);
             });
         }
@@ -72,9 +85,19 @@ impl Member for Fences {
     }
 }
 
+fn shortest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    [one, other].into_iter().flatten().min()
+}
+
 /// Lets the writes of a revoked grant end, cutting them when their time is up, then gives it back.
-async fn make_way(shared: &Shared, slot: Option<Arc<Slot>>, revocation: Revocation) {
-    let Revocation { resource, grant, mark, drain } = revocation;
+async fn make_way(
+    shared: &Shared,
+    slot: Option<Arc<Slot>>,
+    name: &(InstanceId, Resource, Rank),
+    grant: OverGrant,
+    mark: Mark,
+) {
+    let (instance, resource, _) = name.clone();
     // Without a cell nothing is under way: a slot is given up only when its grants are.
     if let Some(slot) = slot {
         let is_news = {
@@ -90,12 +113,12 @@ async fn make_way(shared: &Shared, slot: Option<Arc<Slot>>, revocation: Revocati
             slot.changed.notify_waiters();
             tracing::info!(%resource, mark = %mark.rank.token, revoked = %grant.rank.token, "grant revoked");
         }
-        while let Some(again_at) = still_under_way(shared, &slot, drain) {
+        loop {
             let mut changed = pin!(slot.changed.notified());
+            // Enabled before the cell is asked, else a change between the two would be missed.
             changed.as_mut().enable();
-            if still_under_way(shared, &slot, drain).is_none() {
-                break;
-            }
+            let drain = shared.making_way.get(name).and_then(|drain| *drain);
+            let Some(again_at) = still_under_way(shared, &slot, drain) else { break };
             // At the end of a shutdown all grants are given back together but those in doubt.
             if shared.is_closed() {
                 return;
@@ -107,7 +130,7 @@ async fn make_way(shared: &Shared, slot: Option<Arc<Slot>>, revocation: Revocati
         }
     }
     // What is not confirmed is said again with the next renewal of this instance's lease.
-    let _ = shared.store.give_back(vec![(resource, grant)]).await;
+    let _ = shared.store.give_back(instance, vec![(resource, grant)]).await;
 }
 
 /// `None`: all is over. Else when to look again, at the latest.
@@ -151,7 +174,8 @@ pub(super) fn await_others(slot: &Arc<Slot>, rank: Rank) {
             if !is_live || !slot.cell().minds_elsewhere(rank) || slot.shared.is_closed() {
                 return;
             }
-            let asked = slot.shared.store.is_granted_elsewhere(slot.resource.clone(), rank);
+            let (instance, resource) = (slot.lease.instance(), slot.resource.clone());
+            let asked = slot.shared.store.is_granted_elsewhere(instance, resource, rank);
             if let Ok(false) = asked.await {
                 slot.cell().nobody_elsewhere(rank);
                 slot.changed.notify_waiters();

@@ -1,5 +1,6 @@
 //! What keeps memory and the grant table small, and what a clean shutdown leaves behind.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-use super::{Fences, LeftView, answer_within};
+use super::{Fences, LeftView, Over, Slot, answer_within};
 use crate::clock::Boottime;
 use crate::fence::{OverGrant, Resource};
-use crate::store::StoreError;
+use crate::store::{FenceStore, InstanceId, StoreError};
 
 pub(super) const QUEUE_GRANTS: usize = 4096;
 const BATCH_GRANTS: usize = 1024;
@@ -31,22 +32,18 @@ pub struct Bounds {
     pub idle: Duration,
 }
 
-pub(super) fn spawn(
-    fences: &Arc<Fences>,
-    over: mpsc::Receiver<(Resource, OverGrant)>,
-    tasks: &TaskTracker,
-) {
+pub(super) fn spawn(fences: &Arc<Fences>, over: mpsc::Receiver<Over>, tasks: &TaskTracker) {
     tasks.spawn(give_back(Arc::downgrade(fences), over));
     tasks.spawn(evict(Arc::downgrade(fences)));
     tasks.spawn(forget_left(Arc::downgrade(fences)));
 }
 
-async fn give_back(fences: Weak<Fences>, mut over: mpsc::Receiver<(Resource, OverGrant)>) {
+async fn give_back(fences: Weak<Fences>, mut over: mpsc::Receiver<Over>) {
     let mut batch = Vec::new();
     while over.recv_many(&mut batch, BATCH_GRANTS).await > 0 {
         let Some(fences) = fences.upgrade() else { return };
         // A failure was logged by the store. The rows stay until the clean shutdown.
-        let _ = fences.shared.store.give_back(std::mem::take(&mut batch)).await;
+        let _ = give_back_by_run(&*fences.shared.store, batch.drain(..)).await;
         drop(fences);
         tokio::time::sleep(GIVE_BACK_EVERY).await;
     }
@@ -73,6 +70,34 @@ async fn forget_left(fences: Weak<Fences>) {
     }
 }
 
+/// A place in memory that is being given up, and the grants that go with it.
+pub(super) struct Closing {
+    pub(super) slot: Arc<Slot>,
+    pub(super) grants: Vec<OverGrant>,
+}
+
+impl Closing {
+    fn grants(&self) -> impl Iterator<Item = Over> {
+        let Closing { slot, grants } = self;
+        grants.iter().map(|grant| (slot.lease.instance(), slot.resource.clone(), *grant))
+    }
+}
+
+/// In the name of each run that had them: what one left behind is not another's to give back.
+async fn give_back_by_run(
+    store: &dyn FenceStore,
+    over: impl Iterator<Item = Over>,
+) -> Result<(), StoreError> {
+    let mut by_run: BTreeMap<InstanceId, Vec<(Resource, OverGrant)>> = BTreeMap::new();
+    for (instance, resource, grant) in over {
+        by_run.entry(instance).or_default().push((resource, grant));
+    }
+    for (instance, grants) in by_run {
+        store.give_back(instance, grants).await?;
+    }
+    Ok(())
+}
+
 impl Fences {
     /// Puts on record, at the start, which grants an earlier run did not give back: writes under
     /// them may be in doubt, and nobody else will ever say so.
@@ -96,21 +121,15 @@ impl Fences {
     async fn evict_idle(&self) {
         let closing = self.close_idle();
         for batch in closing.chunks(BATCH_GRANTS) {
-            let grants = batch
-                .iter()
-                .flat_map(|(resource, tokens)| {
-                    tokens.iter().map(|grant| (resource.clone(), *grant))
-                })
-                .collect::<Vec<_>>();
-            let given_back =
-                if grants.is_empty() { Ok(()) } else { self.shared.store.give_back(grants).await };
-            for (resource, _) in batch {
-                self.end_closing(resource, given_back.is_ok());
+            let grants = batch.iter().flat_map(Closing::grants);
+            let given_back = give_back_by_run(&*self.shared.store, grants).await;
+            for closing in batch {
+                self.end_closing(closing, given_back.is_ok());
             }
         }
     }
 
-    pub(super) fn close_idle(&self) -> Vec<(Resource, Vec<OverGrant>)> {
+    pub(super) fn close_idle(&self) -> Vec<Closing> {
         let now = self.shared.clock.now();
         let oldest_kept = self.oldest_kept(now);
         let mut closing = Vec::new();
@@ -122,9 +141,9 @@ impl Fences {
             }
             let mut cell = slot.cell();
             if cell.used_at() < oldest_kept
-                && let Some(tokens) = cell.close(now)
+                && let Some(grants) = cell.close(now)
             {
-                closing.push((slot.resource.clone(), tokens.to_vec()));
+                closing.push(Closing { slot: Arc::clone(&slot), grants: grants.to_vec() });
             }
         }
         closing
@@ -144,18 +163,15 @@ impl Fences {
         idle_since.max(*cutoff)
     }
 
-    pub(super) fn end_closing(&self, resource: &Resource, given_back: bool) {
-        let slot = if given_back {
-            self.slots.remove(resource).map(|(_, slot)| slot)
+    pub(super) fn end_closing(&self, closing: &Closing, given_back: bool) {
+        let slot = &closing.slot;
+        if given_back {
+            // Under its name there may be a place of the next run by now.
+            self.slots.remove_if(&slot.resource, |_, present| Arc::ptr_eq(present, slot));
         } else {
-            self.slots.get(resource).map(|slot| {
-                slot.cell().reopen();
-                Arc::clone(&slot)
-            })
-        };
-        if let Some(slot) = slot {
-            slot.changed.notify_waiters();
+            slot.cell().reopen();
         }
+        slot.changed.notify_waiters();
     }
 
     /// Resources in memory, writes in flight, and grants, for the gauges.
@@ -194,7 +210,8 @@ impl Fences {
             keep.extend(slot.cell().unsettled(now).map(|rank| (slot.resource.clone(), rank)));
         }
         let kept = keep.len();
-        answer_within(self.shared.store.give_back_all_but(keep)).await?;
+        let instance = self.lease().instance();
+        answer_within(self.shared.store.give_back_all_but(instance, keep)).await?;
         Ok(kept)
     }
 }

@@ -48,7 +48,8 @@ impl Slot {
     /// grant too many only makes a higher token wait after a crash.
     pub(crate) fn give_back(&self, over: impl IntoIterator<Item = OverGrant>) {
         for grant in over {
-            let _ = self.shared.over.try_send((self.resource.clone(), grant));
+            let over = (self.lease.instance(), self.resource.clone(), grant);
+            let _ = self.shared.over.try_send(over);
         }
     }
 }

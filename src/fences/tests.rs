@@ -13,13 +13,14 @@ async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
     let path = directory.path().join("store.db");
     let store_metrics = StoreMetrics::register(&registry).unwrap();
     let database = Database::open(&path, clock, &tasks, store_metrics).await.unwrap();
+    let lease = Arc::new(InstanceLease::unlimited(database.instance()));
     let metrics = LeaseMetrics::register(&registry).unwrap();
     let coordinator = Embedded::start(&database, clock, &tasks, metrics).await.unwrap();
     let (over, _) = mpsc::channel(1);
     let metrics = FenceMetrics::register(&registry).unwrap();
     let parts = FencesParts {
         store: Arc::new(SqliteFences::new(&database, clock, &tasks)),
-        lease: Arc::new(InstanceLease::unlimited()),
+        lease,
         coordinator: Arc::new(coordinator),
         clock,
         bounds: Bounds { waiters: 10, cells: 10, idle: Duration::ZERO },
@@ -53,17 +54,15 @@ async fn an_operators_raise_is_not_made_on_a_cell_that_is_being_given_up() {
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
     fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
-    assert_eq!(
-        fences.close_idle(),
-        [(resource.clone(), vec![OverGrant { rank: Rank::first(token(5)), number: Some(1) }])]
-    );
+    let closing = fences.close_idle();
+    assert_eq!(closing[0].grants, [OverGrant { rank: Rank::first(token(5)), number: Some(1) }]);
 
     let mut raise = std::pin::pin!(fences.raise_by_operator(resource.clone(), token(9)));
     assert!(poll!(&mut raise).is_pending());
 
     let row = fences.show(resource.clone()).await.unwrap().unwrap();
     assert_eq!(row.highest_token, token(5), "its successor might have read the mark before");
-    fences.end_closing(&resource, true);
+    fences.end_closing(&closing[0], true);
     assert_eq!(raise.await.unwrap(), OperatorRaise::Raised);
     let refused = fences.admit(&resource, token(5), &DEMAND, trace_id()).await.err();
     assert!(matches!(refused, Some(Refused::Stale { highest }) if highest == token(9)));
@@ -109,14 +108,14 @@ async fn a_cell_whose_grants_may_not_be_given_back_is_read_anew() {
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
     fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
-    assert_eq!(fences.close_idle().len(), 1);
+    let closing = fences.close_idle();
     assert!(
         fences.admit_from_memory("r", token(5), &DEMAND.terms, fences.shared.clock.now()).is_none()
     );
     let mut write = std::pin::pin!(fences.admit(&resource, token(5), &DEMAND, trace_id()));
     assert!(poll!(&mut write).is_pending());
 
-    fences.end_closing(&resource, false);
+    fences.end_closing(&closing[0], false);
 
     write.await.unwrap().over();
     assert_eq!(fences.census(), (1, 0, 1));
@@ -133,9 +132,9 @@ async fn nobody_waits_for_ever_for_a_cell_that_was_given_up() {
         std::thread::spawn(move || {
             let mut closed = 0u64;
             while !stop.load(Ordering::Relaxed) {
-                for (resource, _) in fences.close_idle() {
+                for closing in fences.close_idle() {
                     closed += 1;
-                    fences.end_closing(&resource, true);
+                    fences.end_closing(&closing, true);
                 }
             }
             closed

@@ -9,15 +9,17 @@ use crate::clock::Clock;
 use crate::config;
 use crate::coordinator::etcd::Guarded;
 use crate::coordinator::{
-    Coordinator, CoordinatorError, Embedded, Etcd, Guard, GuardMetrics, LeaseMetrics, Postgres,
+    Absent, Coordinator, CoordinatorError, Embedded, Etcd, Guard, GuardMetrics, LeaseMetrics,
+    Postgres,
 };
-use crate::store::{Database, HistoryStore, SqliteFences};
+use crate::store::{Database, HistoryStore};
 
 /// What a coordinator is made of, whichever it is.
 pub(super) struct Parts<'a> {
     pub(super) config: &'a config::Coordinator,
-    pub(super) database: &'a Database,
-    pub(super) store: &'a Arc<SqliteFences>,
+    /// The home of the embedded coordinator; a shared store is none.
+    pub(super) database: Option<&'a Database>,
+    pub(super) history: Arc<dyn HistoryStore>,
     pub(super) clock: Clock,
     pub(super) tasks: &'a TaskTracker,
     pub(super) metrics: LeaseMetrics,
@@ -29,25 +31,25 @@ pub(super) type Started = (Arc<dyn Coordinator>, Option<Arc<Guard>>);
 
 /// Starts it, and compares its history with the store's before anything is served.
 pub(super) async fn start(parts: Parts<'_>) -> Result<Started, ServeError> {
-    let Parts { config, database, store, clock, tasks, metrics, guard_metrics } = parts;
+    let Parts { config, database, history, clock, tasks, metrics, guard_metrics } = parts;
     if !matches!(config, config::Coordinator::Etcd(_))
-        && store.history().await.map_err(CoordinatorError::from)?.is_some()
+        && history.history().await.map_err(CoordinatorError::from)?.is_some()
     {
         return Err(ServeError::NotEtcd);
     }
     match config {
-        config::Coordinator::Embedded => {
-            Ok((Arc::new(Embedded::start(database, clock, tasks, metrics).await?), None))
-        }
+        config::Coordinator::Embedded => match database {
+            Some(database) => {
+                Ok((Arc::new(Embedded::start(database, clock, tasks, metrics).await?), None))
+            }
+            // The configuration was refused if any route asks for one.
+            None => Ok((Arc::new(Absent), None)),
+        },
         config::Coordinator::Postgres(settings) => {
             Ok((Arc::new(Postgres::start(settings, clock, tasks, metrics).await?), None))
         }
         config::Coordinator::Etcd(settings) => {
-            let guarded = Guarded {
-                history: Arc::clone(store) as _,
-                fences: Arc::clone(store) as _,
-                metrics: guard_metrics,
-            };
+            let guarded = Guarded { history, metrics: guard_metrics };
             let etcd = Etcd::start(settings, Some(guarded), clock, tasks, metrics);
             etcd.check().await?;
             let guard = etcd.guard();

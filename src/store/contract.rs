@@ -1,24 +1,67 @@
-//! What every store has to do. [`tests!`] makes one test of each rule.
+//! What every store has to do. [`tests!`] makes one test of each rule; `sole` and `shared` have the rules of
+//! stores with one instance and with several.
 
+pub(super) mod shared;
+pub(super) mod sole;
+
+use std::ops::Deref;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
-use super::{FenceRow, FenceStore, Raise, Raised};
-use crate::fence::{Epoch, Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource, Token};
+use super::{FenceRow, FenceStore, InstanceId, Raise, Raised, StoreError};
+use crate::fence::{Epoch, Grant, Mark, OverGrant, Owner, Rank, Resource, Token};
 
 const SETTLE: Duration = Duration::from_secs(3);
 const LONGER: Duration = Duration::from_secs(5);
+
+/// A store, for as long as whoever asks likes.
+pub(super) type Fences = dyn FenceStore;
 
 /// One run after the other on what is kept.
 #[async_trait(?Send)]
 pub(super) trait Subject {
     /// The store of the present run.
-    fn store(&self) -> &dyn FenceStore;
+    fn fences(&self) -> &Fences;
 
-    /// Ends the run without giving anything back, and begins the next.
+    /// The present run.
+    fn instance(&self) -> InstanceId;
+
+    /// Ends the run without giving anything back, so that it counts as gone, and begins the next.
     async fn next_run(&mut self);
+
+    fn store(&self) -> Run<'_> {
+        Run { fences: self.fences(), instance: self.instance() }
+    }
+}
+
+/// A store as one run sees it.
+pub(super) struct Run<'a> {
+    pub(super) fences: &'a Fences,
+    pub(super) instance: InstanceId,
+}
+
+impl Run<'_> {
+    async fn raise(&self, raise: Raise) -> Result<Raised, StoreError> {
+        self.fences.raise(self.instance, raise).await
+    }
+
+    async fn give_back(&self, grants: Vec<(Resource, OverGrant)>) -> Result<(), StoreError> {
+        self.fences.give_back(self.instance, grants).await
+    }
+
+    async fn give_back_all_but(&self, keep: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
+        self.fences.give_back_all_but(self.instance, keep).await
+    }
+}
+
+impl Deref for Run<'_> {
+    type Target = Fences;
+
+    fn deref(&self) -> &Fences {
+        self.fences
+    }
 }
 
 macro_rules! tests {
@@ -35,8 +78,6 @@ macro_rules! tests {
             what_was_given_back_is_not_left,
             a_clean_end_leaves_what_it_was_told_to_keep,
             grants_of_this_run_are_not_left_until_the_next,
-            a_grant_that_is_taken_again_is_this_runs,
-            what_is_left_is_forgotten_by_its_settle_time,
             fences_are_listed_in_pages,
             a_fence_is_shown_with_its_holder,
             marks_stay_whatever_happens_to_grants,
@@ -52,10 +93,13 @@ macro_rules! tests {
         )*
     };
 }
+pub(super) use shared::Shared;
+pub(super) use shared::tests as shared_tests;
+pub(super) use sole::tests as sole_tests;
 pub(super) use tests;
 
 pub(super) async fn a_resource_that_nobody_wrote_to_has_nothing(subject: &mut impl Subject) {
-    let store = subject.store();
+    let store = &subject.store();
     assert_eq!(mark(store, "r").await, None);
     assert_eq!(left(store, "r").await, []);
     assert!(store.show(resource("r")).await.unwrap().is_none());
@@ -65,14 +109,14 @@ pub(super) async fn a_resource_that_nobody_wrote_to_has_nothing(subject: &mut im
 }
 
 pub(super) async fn a_raise_and_its_grant_are_there_together(subject: &mut impl Subject) {
-    let store = subject.store();
+    let store = &subject.store();
     assert_eq!(raised(store, raise("r", 5)).await, confirmed(5));
     let without = Raise { grant: None, ..raise("s", 6) };
     assert_eq!(raised(store, without).await, confirmed(6));
 
     subject.next_run().await;
 
-    let store = subject.store();
+    let store = &subject.store();
     assert_eq!(mark(store, "r").await, Some(confirmed(5)));
     assert_eq!(left(store, "r").await, [(5, SETTLE)]);
     assert_eq!(mark(store, "s").await, Some(confirmed(6)));
@@ -82,20 +126,20 @@ pub(super) async fn a_raise_and_its_grant_are_there_together(subject: &mut impl 
 pub(super) async fn a_stale_raise_answers_the_higher_mark_and_grants_nothing(
     subject: &mut impl Subject,
 ) {
-    let store = subject.store();
+    let store = &subject.store();
     store.raise(raise("r", 5)).await.unwrap();
     assert_eq!(raised(store, raise("r", 4)).await, confirmed(5));
     assert_eq!(mark(store, "r").await, Some(confirmed(5)));
 
     subject.next_run().await;
 
-    assert_eq!(left(subject.store(), "r").await, [(5, SETTLE)]);
+    assert_eq!(left(&subject.store(), "r").await, [(5, SETTLE)]);
 }
 
 pub(super) async fn a_confirmed_mark_is_above_an_unconfirmed_one_and_does_not_go_back(
     subject: &mut impl Subject,
 ) {
-    let store = subject.store();
+    let store = &subject.store();
     let unconfirmed = Raise { confirmed: false, grant: None, ..raise("r", 5) };
     assert_eq!(raised(store, unconfirmed.clone()).await, operators(5));
     assert_eq!(mark(store, "r").await, Some(operators(5)));
@@ -110,7 +154,7 @@ pub(super) async fn a_confirmed_mark_is_above_an_unconfirmed_one_and_does_not_go
 pub(super) async fn a_raise_may_be_repeated_and_keeps_the_longest_settle_time(
     subject: &mut impl Subject,
 ) {
-    let store = subject.store();
+    let store = &subject.store();
     for settle in [SETTLE, LONGER, SETTLE] {
         let again = Raise { grant: grant(settle), ..raise("r", 5) };
         assert_eq!(raised(store, again).await, confirmed(5));
@@ -119,13 +163,13 @@ pub(super) async fn a_raise_may_be_repeated_and_keeps_the_longest_settle_time(
 
     subject.next_run().await;
 
-    assert_eq!(left(subject.store(), "r").await, [(5, LONGER)]);
+    assert_eq!(left(&subject.store(), "r").await, [(5, LONGER)]);
 }
 
 pub(super) async fn raises_of_one_resource_that_arrive_together_end_at_the_highest(
     subject: &mut impl Subject,
 ) {
-    let store = subject.store();
+    let store = &subject.store();
     let numbers = [3, 9, 5, 9, 1, 7];
     let marks = join_all(numbers.map(|number| store.raise(raise("r", number)))).await;
     let mut granted = Vec::new();
@@ -143,13 +187,17 @@ pub(super) async fn raises_of_one_resource_that_arrive_together_end_at_the_highe
     subject.next_run().await;
 
     assert_eq!(granted.last(), Some(&(9, SETTLE)));
-    assert_eq!(left(subject.store(), "r").await, granted, "who was told of a higher mark has none");
+    assert_eq!(
+        left(&subject.store(), "r").await,
+        granted,
+        "who was told of a higher mark has none"
+    );
 }
 
 pub(super) async fn raises_of_many_resources_that_arrive_together_do_not_mix(
     subject: &mut impl Subject,
 ) {
-    let store = subject.store();
+    let store = &subject.store();
     let numbers = 1..=200;
     let name = |number: u64| format!("r{number}");
     let marks =
@@ -160,32 +208,32 @@ pub(super) async fn raises_of_many_resources_that_arrive_together_do_not_mix(
 
     subject.next_run().await;
 
-    let store = subject.store();
+    let store = &subject.store();
     let states = join_all(numbers.clone().map(|number| store.load(resource(&name(number))))).await;
-    for (number, state) in numbers.zip(states) {
-        let state = state.unwrap();
-        assert_eq!(state.mark, Some(confirmed(number)));
-        assert_eq!(state.left, [LeftGrant { rank: rank(number), settle: SETTLE }]);
+    for (number, state) in numbers.clone().zip(states) {
+        assert_eq!(state.unwrap().mark, Some(confirmed(number)));
     }
+    let expected: Vec<_> = numbers.map(|number| (name(number), number)).collect();
+    let mut left = all_left(store).await;
+    left.sort_by_key(|(_, number)| *number);
+    assert_eq!(left, expected);
 }
 
 pub(super) async fn the_highest_token_is_kept(subject: &mut impl Subject) {
     let highest = i64::MAX.unsigned_abs();
-    let store = subject.store();
+    let store = &subject.store();
     assert_eq!(raised(store, raise("r", highest)).await, confirmed(highest));
     assert_eq!(raised(store, raise("r", highest - 1)).await, confirmed(highest));
 
     subject.next_run().await;
 
-    let store = subject.store();
+    let store = &subject.store();
     assert_eq!(mark(store, "r").await, Some(confirmed(highest)));
     assert_eq!(left(store, "r").await, [(highest, SETTLE)]);
-    store.give_back(vec![(resource("r"), over(highest))]).await.unwrap();
-    assert_eq!(left(store, "r").await, []);
 }
 
 pub(super) async fn what_was_given_back_is_not_left(subject: &mut impl Subject) {
-    let store = subject.store();
+    let store = &subject.store();
     store.raise(raise("r", 5)).await.unwrap();
     store.raise(raise("r", 6)).await.unwrap();
     store.raise(raise("s", 5)).await.unwrap();
@@ -196,16 +244,16 @@ pub(super) async fn what_was_given_back_is_not_left(subject: &mut impl Subject) 
 
     subject.next_run().await;
 
-    let store = subject.store();
+    let store = &subject.store();
     assert_eq!(left(store, "r").await, [(6, SETTLE)]);
     assert_eq!(left(store, "s").await, [(5, SETTLE)]);
 }
 
 pub(super) async fn a_clean_end_leaves_what_it_was_told_to_keep(subject: &mut impl Subject) {
-    let store = subject.store();
+    let store = &subject.store();
     store.raise(raise("earlier", 4)).await.unwrap();
     subject.next_run().await;
-    let store = subject.store();
+    let store = &subject.store();
     for (name, number) in [("r", 5), ("r", 6), ("s", 5)] {
         store.raise(raise(name, number)).await.unwrap();
     }
@@ -214,12 +262,12 @@ pub(super) async fn a_clean_end_leaves_what_it_was_told_to_keep(subject: &mut im
 
     subject.next_run().await;
 
-    let left = all_left(subject.store()).await;
+    let left = all_left(&subject.store()).await;
     assert_eq!(left, [("earlier".into(), 4), ("r".into(), 5)], "earlier runs are not its own");
 }
 
 pub(super) async fn grants_of_this_run_are_not_left_until_the_next(subject: &mut impl Subject) {
-    let store = subject.store();
+    let store = &subject.store();
     store.raise(raise("r", 5)).await.unwrap();
     assert_eq!(left(store, "r").await, []);
     assert_eq!(all_left(store).await, []);
@@ -227,48 +275,15 @@ pub(super) async fn grants_of_this_run_are_not_left_until_the_next(subject: &mut
 
     subject.next_run().await;
 
-    let store = subject.store();
+    let store = &subject.store();
     assert_eq!(left(store, "r").await, [(5, SETTLE)]);
     store.raise(raise("s", 1)).await.unwrap();
     assert_eq!(all_left(store).await, [("r".into(), 5)]);
     assert_eq!(store.left(0).await.unwrap().len(), 0, "at most what was asked for");
 }
 
-pub(super) async fn a_grant_that_is_taken_again_is_this_runs(subject: &mut impl Subject) {
-    let store = subject.store();
-    store.raise(Raise { grant: grant(LONGER), ..raise("r", 5) }).await.unwrap();
-    subject.next_run().await;
-
-    let store = subject.store();
-    store.raise(raise("r", 5)).await.unwrap();
-    assert_eq!(left(store, "r").await, [], "the token goes on, nobody waits for it");
-    assert!(!store.forget_left(LONGER).await.unwrap());
-
-    subject.next_run().await;
-
-    let left = left(subject.store(), "r").await;
-    assert_eq!(left, [(5, LONGER)], "what the run before last sent may still take effect");
-}
-
-pub(super) async fn what_is_left_is_forgotten_by_its_settle_time(subject: &mut impl Subject) {
-    let store = subject.store();
-    store.raise(raise("r", 5)).await.unwrap();
-    store.raise(Raise { grant: grant(LONGER), ..raise("s", 6) }).await.unwrap();
-    subject.next_run().await;
-
-    let store = subject.store();
-    let moment = Duration::from_millis(1);
-    assert!(store.forget_left(SETTLE - moment).await.unwrap());
-    assert_eq!(all_left(store).await, [("r".into(), 5), ("s".into(), 6)]);
-    assert!(store.forget_left(SETTLE).await.unwrap());
-    assert_eq!(all_left(store).await, [("s".into(), 6)]);
-    assert!(!store.forget_left(LONGER).await.unwrap());
-    assert_eq!(all_left(store).await, []);
-    assert_eq!(left(store, "s").await, []);
-}
-
 pub(super) async fn fences_are_listed_in_pages(subject: &mut impl Subject) {
-    let store = subject.store();
+    let store = &subject.store();
     for name in ["b", "a/2", "é", "a/1", "B"] {
         store.raise(raise(name, 5)).await.unwrap();
     }
@@ -285,7 +300,7 @@ pub(super) async fn fences_are_listed_in_pages(subject: &mut impl Subject) {
 }
 
 pub(super) async fn a_fence_is_shown_with_its_holder(subject: &mut impl Subject) {
-    let store = subject.store();
+    let store = &subject.store();
     let owner = Owner::new("worker \"7\"").unwrap();
     store.raise(Raise { owner: Some(owner.clone()), ..raise("r", 5) }).await.unwrap();
     store.raise(Raise { owner: None, ..raise("r", 4) }).await.unwrap();
@@ -301,7 +316,7 @@ pub(super) async fn a_fence_is_shown_with_its_holder(subject: &mut impl Subject)
 }
 
 pub(super) async fn marks_stay_whatever_happens_to_grants(subject: &mut impl Subject) {
-    let store = subject.store();
+    let store = &subject.store();
     store.raise(raise("r", 5)).await.unwrap();
     store.give_back(vec![(resource("r"), over(5))]).await.unwrap();
     assert_eq!(mark(store, "r").await, Some(confirmed(5)));
@@ -312,7 +327,7 @@ pub(super) async fn marks_stay_whatever_happens_to_grants(subject: &mut impl Sub
 
     subject.next_run().await;
 
-    let store = subject.store();
+    let store = &subject.store();
     assert!(!store.forget_left(LONGER).await.unwrap());
     assert_eq!(mark(store, "r").await, Some(confirmed(7)));
     assert_eq!(raised(store, raise("r", 6)).await, confirmed(7));
@@ -321,7 +336,7 @@ pub(super) async fn marks_stay_whatever_happens_to_grants(subject: &mut impl Sub
 pub(super) async fn a_later_epoch_is_above_all_tokens_of_an_earlier_one(
     subject: &mut impl Subject,
 ) {
-    let store = subject.store();
+    let store = &subject.store();
     store.raise(raise("r", 9)).await.unwrap();
     let next = Rank { epoch: Epoch::FIRST.next(), token: token(3) };
     let later = Raise { rank: next, ..raise("r", 3) };
@@ -331,10 +346,9 @@ pub(super) async fn a_later_epoch_is_above_all_tokens_of_an_earlier_one(
 
     subject.next_run().await;
 
-    let store = subject.store();
-    let state = store.load(resource("r")).await.unwrap();
-    assert_eq!(state.mark, Some(Mark { rank: next, confirmed: true }));
-    assert_eq!(state.left, [LeftGrant { rank: next, settle: SETTLE }]);
+    let store = &subject.store();
+    assert_eq!(mark(store, "r").await, Some(Mark { rank: next, confirmed: true }));
+    assert_eq!(left(store, "r").await, [(3, SETTLE)]);
     let row = shown(store, "r").await;
     assert_eq!((row.epoch, row.highest_token), (next.epoch, next.token));
 }
@@ -380,35 +394,39 @@ fn raise(name: &str, number: u64) -> Raise {
 }
 
 /// The mark that stands after a raise without other instances.
-async fn raised(store: &dyn FenceStore, raise: Raise) -> Mark {
+async fn raised(store: &Run<'_>, raise: Raise) -> Mark {
     let Raised { mark, elsewhere } = store.raise(raise).await.unwrap();
     assert!(!elsewhere);
     mark
 }
 
-async fn mark(store: &dyn FenceStore, name: &str) -> Option<Mark> {
+async fn mark(store: &Run<'_>, name: &str) -> Option<Mark> {
     store.load(resource(name)).await.unwrap().mark
 }
 
 /// What earlier runs left of a resource, in the order of the tokens.
-async fn left(store: &dyn FenceStore, name: &str) -> Vec<(u64, Duration)> {
-    let left = store.load(resource(name)).await.unwrap().left;
-    let mut left: Vec<_> =
-        left.into_iter().map(|grant| (grant.rank.token.get(), grant.settle)).collect();
-    left.sort_unstable();
-    left
-}
-
-async fn all_left(store: &dyn FenceStore) -> Vec<(String, u64)> {
-    let left = store.left(100).await.unwrap();
+async fn left(store: &Run<'_>, name: &str) -> Vec<(u64, Duration)> {
+    let left = store.left(1000).await.unwrap();
     let mut left: Vec<_> = left
         .into_iter()
-        .map(|(resource, grant)| (resource.to_string(), grant.rank.token.get()))
+        .filter(|left| left.resource.as_str() == name)
+        .map(|left| (left.grant.rank.token.get(), left.grant.settle))
         .collect();
     left.sort_unstable();
     left
 }
 
-async fn shown(store: &dyn FenceStore, name: &str) -> FenceRow {
+async fn all_left(store: &Run<'_>) -> Vec<(String, u64)> {
+    let left = store.left(1000).await.unwrap();
+    assert_eq!(store.count_left().await.unwrap(), left.len() as u64);
+    let mut left: Vec<_> = left
+        .into_iter()
+        .map(|left| (left.resource.to_string(), left.grant.rank.token.get()))
+        .collect();
+    left.sort_unstable();
+    left
+}
+
+async fn shown(store: &Run<'_>, name: &str) -> FenceRow {
     store.show(resource(name)).await.unwrap().expect("it was raised")
 }

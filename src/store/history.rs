@@ -5,7 +5,7 @@
 
 use async_trait::async_trait;
 
-use super::StoreError;
+use super::{Raise, StoreError};
 use crate::fence::Epoch;
 
 /// One history of the coordinator, as far as it was seen.
@@ -48,6 +48,9 @@ pub trait HistoryStore: Send + Sync + 'static {
         known: History,
         new: History,
     ) -> Result<bool, StoreError>;
+
+    /// Raises marks to the tokens of present holders. It grants nothing.
+    async fn raise_marks(&self, raises: Vec<Raise>) -> Result<(), StoreError>;
 
     /// Whether no mark was ever raised.
     async fn is_empty(&self) -> Result<bool, StoreError>;

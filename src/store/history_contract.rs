@@ -55,7 +55,7 @@ async fn raise(subject: &impl HistorySubject, number: u64) {
         grant: None,
         drain: None,
     };
-    subject.store().raise(raise).await.unwrap();
+    subject.history().raise_marks(vec![raise]).await.unwrap();
 }
 
 /// The mark's number, and whether it is confirmed.

@@ -1,58 +1,113 @@
 //! The lease of one run of the gateway on its own right to admit, where several share a store.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Boottime;
 use crate::fence::{Grant, Mark, OverGrant, Rank, Resource};
 
-/// Until when this run may admit and send. It is prolonged by each renewal in the store, and once ended it
-/// stays so: who comes after it has a lease of its own.
+/// Names one run of a gateway in its store. No two runs ever have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceId(i64);
+
+impl InstanceId {
+    /// From a database column.
+    #[must_use]
+    pub const fn from_i64(number: i64) -> InstanceId {
+        InstanceId(number)
+    }
+
+    /// For a database column.
+    #[must_use]
+    pub const fn as_i64(self) -> i64 {
+        self.0
+    }
+}
+
+impl std::fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The right of one run to admit and send: under which name, and until when. It is prolonged by each renewal
+/// in the store, and once ended it stays so: who comes after it has a lease of its own. Whatever is asked of
+/// the store for a write is asked in the name of the lease that its place in memory came into being under,
+/// so that what a past run still has in hand never touches a grant of the present one.
 ///
 /// Invariant: before the deadline no other instance takes this one for dead, since they count its
 /// time from a later moment.
 #[derive(Debug)]
-pub struct InstanceLease(AtomicU64);
+pub struct InstanceLease {
+    id: AtomicI64,
+    deadline: AtomicU64,
+    renewed_at: AtomicU64,
+}
 
 impl InstanceLease {
     /// One that never runs out, for the only instance of its store.
     #[must_use]
-    pub const fn unlimited() -> InstanceLease {
-        InstanceLease(AtomicU64::new(u64::MAX))
+    pub const fn unlimited(id: InstanceId) -> InstanceLease {
+        InstanceLease::new(id, u64::MAX)
     }
 
-    /// One that runs out at `deadline`.
+    /// One that has not begun: the store does not know the run yet.
     #[must_use]
-    pub const fn until(deadline: Boottime) -> InstanceLease {
-        InstanceLease(AtomicU64::new(deadline.as_nanos()))
+    pub const fn pending() -> InstanceLease {
+        // Zero is no instance's name.
+        InstanceLease::new(InstanceId(0), 0)
     }
 
-    /// Puts the deadline off. Only whoever renews calls this and [`InstanceLease::end`].
-    pub fn prolong(&self, deadline: Boottime) {
-        self.0.store(deadline.as_nanos(), Ordering::Release);
+    const fn new(id: InstanceId, deadline: u64) -> InstanceLease {
+        InstanceLease {
+            id: AtomicI64::new(id.0),
+            deadline: AtomicU64::new(deadline),
+            renewed_at: AtomicU64::new(0),
+        }
+    }
+
+    /// Begins a pending one.
+    pub fn begin(&self, id: InstanceId, asked_at: Boottime, ttl: Duration) {
+        // The name first: whoever finds the lease live goes on to use it.
+        self.id.store(id.0, Ordering::Relaxed);
+        self.prolong(asked_at, ttl);
+    }
+
+    /// Whose lease it is. Means something only once it was live.
+    #[must_use]
+    pub fn instance(&self) -> InstanceId {
+        InstanceId(self.id.load(Ordering::Relaxed))
+    }
+
+    /// Puts the deadline off, to `ttl` after the renewal was asked for. Only whoever renews calls this and
+    /// [`InstanceLease::end`].
+    pub fn prolong(&self, asked_at: Boottime, ttl: Duration) {
+        self.renewed_at.store(asked_at.as_nanos(), Ordering::Relaxed);
+        self.deadline.store((asked_at + ttl).as_nanos(), Ordering::Release);
     }
 
     /// Ends it for good.
     pub fn end(&self) {
-        self.0.store(0, Ordering::Release);
+        self.deadline.store(0, Ordering::Release);
     }
 
     /// Whether this run may admit and send.
     #[must_use]
     pub fn is_live(&self, now: Boottime) -> bool {
-        now.as_nanos() < self.0.load(Ordering::Acquire)
+        now.as_nanos() < self.deadline.load(Ordering::Acquire)
     }
 
     /// Whether it can run out at all.
     #[must_use]
     pub fn is_limited(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != u64::MAX
+        self.deadline.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// How long it lasts yet.
+    /// The time since the last renewal was asked for.
     #[must_use]
-    pub fn left(&self, now: Boottime) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Acquire).saturating_sub(now.as_nanos()))
+    pub fn age(&self, now: Boottime) -> Duration {
+        let renewed_at = self.renewed_at.load(Ordering::Relaxed);
+        Duration::from_nanos(now.as_nanos().saturating_sub(renewed_at))
     }
 }
 
@@ -83,9 +138,9 @@ pub struct Remembered {
 
 /// An instance as the one sees it that keeps its lease in the store.
 pub trait Member: Send + Sync {
-    /// Stop admitting what was revoked, and give the grant back when its writes are over. May be said
-    /// more than once of a grant.
-    fn revoked(&self, revocations: Vec<Revocation>);
+    /// Stop admitting what was revoked of `instance`, and give the grant back when its writes are over. May
+    /// be said more than once of a grant; the shortest drain counts.
+    fn revoked(&self, instance: InstanceId, revocations: Vec<Revocation>);
 
     /// Another instance gave a grant on this resource back; `None`: on some resource.
     fn given_back(&self, resource: Option<&Resource>);
@@ -94,6 +149,6 @@ pub trait Member: Send + Sync {
     fn remembered(&self) -> Vec<Remembered>;
 
     /// The lease is over: cut what is in flight and forget everything. Answers the grants whose
-    /// writes may still take effect. `lease` is that of the run that follows.
+    /// writes may still take effect. `lease` is that of the run that follows, and has not begun.
     fn start_over(&self, lease: std::sync::Arc<InstanceLease>) -> Vec<(Resource, Rank)>;
 }

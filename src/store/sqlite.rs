@@ -21,7 +21,7 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-use super::StoreError;
+use super::{InstanceId, StoreError};
 use crate::batch::Closed;
 use crate::clock::Clock;
 use crate::metrics::{Operation, StoreMetrics};
@@ -48,7 +48,7 @@ trait Job: Send {
 #[derive(Clone, Debug)]
 pub struct Database {
     jobs: mpsc::Sender<Box<dyn Job>>,
-    instance: i64,
+    instance: InstanceId,
     clock: Clock,
     metrics: StoreMetrics,
 }
@@ -68,12 +68,12 @@ impl Database {
         let (connection, instance) = open::open(path, clock).await?;
         let (jobs, queue) = mpsc::channel(QUEUE_JOBS);
         tasks.spawn(work(connection, queue));
-        Ok(Database { jobs, instance, clock, metrics })
+        Ok(Database { jobs, instance: InstanceId::from_i64(instance), clock, metrics })
     }
 
     /// The number of this run, never given to another.
     #[must_use]
-    pub const fn instance(&self) -> i64 {
+    pub const fn instance(&self) -> InstanceId {
         self.instance
     }
 

@@ -24,6 +24,7 @@ mod run;
 mod run_gateway;
 #[path = "../servers.rs"]
 mod servers;
+mod several;
 mod shutdown;
 mod spellings;
 mod start;

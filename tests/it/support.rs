@@ -8,6 +8,7 @@ pub mod http;
 pub mod nginx;
 pub mod small_disk;
 pub mod store_file;
+pub mod wire;
 
 use std::time::{Duration, Instant};
 

@@ -14,7 +14,7 @@ use super::{as_user, free_port, run, signal, wait_until};
 /// Debian's package postgresql-15.
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 /// The server refuses to be root's.
-const USER: &str = "postgres";
+pub(super) const USER: &str = "postgres";
 /// The database user, a superuser who needs no password.
 const ROLE: &str = "fencegate";
 
@@ -276,7 +276,7 @@ fn program(name: &str) -> PathBuf {
     Path::new(PROGRAMS).join(name)
 }
 
-fn home() -> TempDir {
+pub(super) fn home() -> TempDir {
     builder().tempdir().unwrap()
 }
 
@@ -293,7 +293,7 @@ fn copy(from: &Path, to: &Path) {
     give_to_user(to);
 }
 
-fn give_to_user(directory: &Path) {
+pub(super) fn give_to_user(directory: &Path) {
     if rustix::process::getuid().is_root() {
         run(Command::new("chown").args(["--recursive", USER]).arg(directory));
     }

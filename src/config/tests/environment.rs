@@ -125,14 +125,14 @@ fn a_secret_is_read_from_a_file_and_never_shown() {
     std::fs::write(&secret, "sqlite:kept-secret.db\n").unwrap();
     let given = given.variable("FENCEGATE_STORE__URL_FILE", secret.to_str().unwrap());
     let loaded = given.loaded();
-    let Store::Sqlite(path) = &loaded.config.store;
+    let Store::Sqlite(path) = &loaded.config.store else { panic!("another store") };
     assert_eq!(path.to_str(), Some("kept-secret.db"));
     let printed = loaded.to_toml();
     assert!(!printed.contains("kept-secret") && printed.contains("url_file = "), "{printed}");
 
-    std::fs::write(&secret, "postgres://user:hunter2@db/fences").unwrap();
+    std::fs::write(&secret, "mysql://user:hunter2@db/fences").unwrap();
     let lines = given.mistakes();
-    assert_lines(&lines, &[("FENCEGATE_STORE__URL_FILE", "store.url: PostgreSQL is not")]);
+    assert_lines(&lines, &[("FENCEGATE_STORE__URL_FILE", "store.url: expected sqlite:PATH or")]);
     assert!(!lines[0].contains("hunter2"), "{lines:?}");
 
     // Somebody put the URL where the file's name belongs.
@@ -143,7 +143,7 @@ fn a_secret_is_read_from_a_file_and_never_shown() {
 
     // The later layer wins; in one layer nobody knows which is meant.
     let both = given.flag("--store", "store.url", "sqlite:flag.db");
-    let Store::Sqlite(path) = both.loaded().config.store;
+    let Store::Sqlite(path) = both.loaded().config.store else { panic!("another store") };
     assert_eq!(path.to_str(), Some("flag.db"));
     let text = format!("{SMALL}[store]\nurl = 'sqlite:a.db'\nurl_file = 'absent'\n");
     assert_lines(
@@ -174,4 +174,58 @@ fn what_is_logged_is_checked_with_everything_else() {
     given.sources.log = Some(String::new());
     assert_lines(&given.mistakes(), &[("--log", "none of the levels")]);
     assert_eq!(Given::file(SMALL).loaded().log.to_string(), "info");
+}
+
+const POSTGRES: &str = "[[upstream]]\nurl = \"http://127.0.0.1:9000\"\n\n\
+                        [[route]]\npath = \"/{*rest}\"\ntokens = \"ordered\"\n";
+
+#[test]
+fn every_key_of_a_postgresql_store_changes_the_configuration() {
+    let given = || Given::file(POSTGRES).variable("FENCEGATE_STORE__URL", "postgres://u@db/f");
+    let plain = format!("{:?}", given().loaded().config.store);
+    for (name, value) in [
+        ("LISTEN_URL", "postgres://u@other/f"),
+        ("CONNECTIONS", "77"),
+        ("INSTANCE_TTL", "77s"),
+        ("MIGRATE", "by_command"),
+    ] {
+        let other = given().variable(&format!("FENCEGATE_STORE__{name}"), value).loaded();
+        assert_ne!(format!("{:?}", other.config.store), plain, "{name} changes nothing");
+    }
+}
+
+#[test]
+fn a_password_for_postgresql_comes_from_a_file_or_the_url_and_is_never_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("password");
+    std::fs::write(&file, "kept-secret\n").unwrap();
+    let from_file = Given::file(POSTGRES)
+        .variable("FENCEGATE_STORE__URL", "postgres://u@db/f")
+        .variable("FENCEGATE_STORE__PASSWORD_FILE", &file.display().to_string());
+    let in_url = Given::file(POSTGRES)
+        .variable("FENCEGATE_STORE__URL", "postgres://u:kept-secret@db/f")
+        .variable("FENCEGATE_STORE__LISTEN_URL", "postgres://u:kept-secret@db/f");
+    for given in [from_file, in_url] {
+        let loaded = given.loaded();
+        let printed = format!("{} {loaded:?}", loaded.to_toml());
+        assert!(!printed.contains("kept-secret"), "{printed}");
+    }
+}
+
+#[test]
+fn a_postgresql_store_does_not_go_with_the_embedded_coordinator() {
+    let given = Given::file(SMALL).variable("FENCEGATE_STORE__URL", "postgres://u@db/f");
+    let expected = [("FENCEGATE_STORE__URL", "the embedded coordinator needs store.url")];
+    assert_lines(&given.mistakes(), &expected);
+    let unknown = Given::file(POSTGRES)
+        .variable("FENCEGATE_STORE__URL", "postgres://u@db/f?passwort=kept-secret");
+    let mistakes = unknown.mistakes();
+    assert_lines(&mistakes, &[("FENCEGATE_STORE__URL", "has an unknown parameter")]);
+    assert!(!mistakes[0].contains("kept-secret"));
+}
+
+#[test]
+fn what_only_postgresql_has_is_a_warning_with_sqlite() {
+    let loaded = Given::file(SMALL).variable("FENCEGATE_STORE__CONNECTIONS", "9").loaded();
+    assert!(loaded.warnings.iter().any(|line| line.contains("store.connections: has no effect")));
 }

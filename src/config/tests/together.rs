@@ -87,7 +87,7 @@ fenced   = ["PUT", "GET"]
 mode     = "observe"
 "#;
     let config = Given::file(text).loaded().config;
-    let Store::Sqlite(path) = &config.store;
+    let Store::Sqlite(path) = &config.store else { panic!("another store") };
     assert_eq!(path.to_str(), Some("/var/lib/fencegate/fences.db"));
     assert_eq!(config.upstreams[1].settle.as_millis(), 1500);
     let [accounts, files] = &config.routes[..] else { panic!("{:?}", config.routes) };

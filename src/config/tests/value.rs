@@ -175,7 +175,9 @@ fn templates_use_what_the_path_gives() {
 
 #[test]
 fn store_and_coordinator_are_what_this_version_has() {
-    refused("store", "url = \"postgres://127.0.0.1/db\"", "PostgreSQL is not in this version");
+    refused("store", "url = \"postgres://127.0.0.1:x/db\"", "is no URL of the form postgres://");
+    refused("store", "listen_url = \"sqlite:a.db\"", "expected postgres://");
+    refused("store", "instance_ttl = \"900ms\"", "is not from 1s to 10m");
     refused("store", "url = \"fencegate.db\"", "expected sqlite:PATH");
     refused("store", "url = \"sqlite:\"", "names no file");
     refused("store", "url = \"sqlite:///var/a.db\"", "takes a path and no //");

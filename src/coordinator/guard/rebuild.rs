@@ -39,17 +39,15 @@ impl Guard {
         let mut raised = 0;
         loop {
             let leases = holders.list(after, PAGE).await?;
-            let raises = leases.iter().map(|lease| {
-                self.fences.raise(Raise {
-                    resource: lease.resource.clone(),
-                    rank: Rank { epoch: history.epoch, token: lease.token },
-                    confirmed: true,
-                    owner: Some(lease.owner.clone()),
-                    grant: None,
-                    drain: None,
-                })
+            let raises = leases.iter().map(|lease| Raise {
+                resource: lease.resource.clone(),
+                rank: Rank { epoch: history.epoch, token: lease.token },
+                confirmed: true,
+                owner: Some(lease.owner.clone()),
+                grant: None,
+                drain: None,
             });
-            futures_util::future::try_join_all(raises).await?;
+            self.history.raise_marks(raises.collect()).await?;
             raised += leases.len();
             match leases.last() {
                 Some(last) if leases.len() == PAGE => after = Some(last.resource.clone()),

@@ -9,27 +9,28 @@ use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use tokio_util::task::TaskTracker;
 
+use super::BATCH_CALLS;
+use super::Database;
 use super::columns::{FenceColumns, fence_row, left_grant, millis, names, rank, resource};
-use super::{BATCH_CALLS, Database};
 use crate::batch::Batcher;
 use crate::clock::{Clock, WallTime};
 use crate::fence::{Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource};
 use crate::metrics::Operation;
-use crate::store::{FenceRow, FenceState, FenceStore, Raise, Raised, StoreError};
+use crate::store::{FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError};
 
 /// The [`FenceStore`] of one SQLite file.
 #[derive(Debug)]
 pub struct SqliteFences {
     pub(super) database: Database,
     loads: Batcher<Resource, FenceState, StoreError>,
-    raises: Batcher<Raise, Raised, StoreError>,
+    pub(super) raises: Batcher<Raise, Raised, StoreError>,
 }
 
 impl SqliteFences {
     /// Keeps marks and grants in `database`.
     #[must_use]
     pub fn new(database: &Database, clock: Clock, tasks: &TaskTracker) -> SqliteFences {
-        let instance = database.instance();
+        let instance = database.instance().as_i64();
         let for_loads = database.clone();
         let loads = Batcher::new(tasks, BATCH_CALLS, move |resources| {
             let database = for_loads.clone();
@@ -59,18 +60,27 @@ impl FenceStore for SqliteFences {
         self.loads.call(resource).await
     }
 
-    async fn raise(&self, raise: Raise) -> Result<Raised, StoreError> {
+    /// Nobody shares the file: `instance` is this one.
+    async fn raise(&self, _: InstanceId, raise: Raise) -> Result<Raised, StoreError> {
         self.raises.call(raise).await
     }
 
-    /// Nobody shares the file.
-    async fn is_granted_elsewhere(&self, _: Resource, _: Rank) -> Result<bool, StoreError> {
+    async fn is_granted_elsewhere(
+        &self,
+        _: InstanceId,
+        _: Resource,
+        _: Rank,
+    ) -> Result<bool, StoreError> {
         Ok(false)
     }
 
     /// Statements are carried out in the order in which they were asked for: there is one connection, and
     /// the records need no numbers.
-    async fn give_back(&self, grants: Vec<(Resource, OverGrant)>) -> Result<(), StoreError> {
+    async fn give_back(
+        &self,
+        _: InstanceId,
+        grants: Vec<(Resource, OverGrant)>,
+    ) -> Result<(), StoreError> {
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
@@ -87,8 +97,12 @@ impl FenceStore for SqliteFences {
             .await
     }
 
-    async fn give_back_all_but(&self, keep: Vec<(Resource, Rank)>) -> Result<(), StoreError> {
-        let instance = self.database.instance();
+    async fn give_back_all_but(
+        &self,
+        _: InstanceId,
+        keep: Vec<(Resource, Rank)>,
+    ) -> Result<(), StoreError> {
+        let instance = self.database.instance().as_i64();
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {
@@ -106,8 +120,8 @@ impl FenceStore for SqliteFences {
             .await
     }
 
-    async fn left(&self, limit: u32) -> Result<Vec<(Resource, LeftGrant)>, StoreError> {
-        let instance = self.database.instance();
+    async fn left(&self, limit: u32) -> Result<Vec<Left>, StoreError> {
+        let instance = self.database.instance().as_i64();
         self.database
             .call(Operation::List, move |connection| {
                 Box::pin(async move {
@@ -121,7 +135,9 @@ impl FenceStore for SqliteFences {
                     .await?;
                     rows.into_iter()
                         .map(|(name, epoch, token, settle_ms)| {
-                            Ok((resource(&name)?, left_grant(epoch, token, settle_ms)?))
+                            let (resource, grant) =
+                                (resource(&name)?, left_grant(epoch, token, settle_ms)?);
+                            Ok(Left { resource, grant, gone_since: None })
                         })
                         .collect()
                 })
@@ -130,7 +146,7 @@ impl FenceStore for SqliteFences {
     }
 
     async fn count_left(&self) -> Result<u64, StoreError> {
-        let instance = self.database.instance();
+        let instance = self.database.instance().as_i64();
         self.database
             .call(Operation::List, move |connection| {
                 Box::pin(async move {
@@ -146,7 +162,7 @@ impl FenceStore for SqliteFences {
     }
 
     async fn forget_left(&self, settle: Duration) -> Result<bool, StoreError> {
-        let instance = self.database.instance();
+        let instance = self.database.instance().as_i64();
         self.database
             .call(Operation::GiveBack, move |connection| {
                 Box::pin(async move {

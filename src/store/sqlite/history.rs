@@ -1,12 +1,13 @@
 //! What is known of the coordinator's history, in SQLite.
 
 use async_trait::async_trait;
+use futures_util::future::try_join_all;
 use sqlx::SqliteConnection;
 
 use super::SqliteFences;
 use crate::fence::Epoch;
 use crate::metrics::Operation;
-use crate::store::{History, HistoryStore, StoreError};
+use crate::store::{History, HistoryStore, Raise, StoreError};
 
 #[async_trait]
 impl HistoryStore for SqliteFences {
@@ -44,6 +45,11 @@ impl HistoryStore for SqliteFences {
                 })
             })
             .await
+    }
+
+    async fn raise_marks(&self, raises: Vec<Raise>) -> Result<(), StoreError> {
+        try_join_all(raises.into_iter().map(|raise| self.raises.call(raise))).await?;
+        Ok(())
     }
 
     async fn is_empty(&self) -> Result<bool, StoreError> {

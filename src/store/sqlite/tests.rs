@@ -1,21 +1,23 @@
 use std::time::Duration;
 
 use super::*;
+use crate::store::HistoryStore;
 use crate::store::contract::{self, Subject};
 use crate::store::history_contract::{self, HistorySubject};
-use crate::store::{FenceStore, HistoryStore};
 
 /// A file, and the run that has it open.
 struct Run {
     directory: tempfile::TempDir,
     fences: Option<SqliteFences>,
+    instance: InstanceId,
     tasks: TaskTracker,
 }
 
 impl Run {
     async fn first() -> Run {
         let directory = tempfile::tempdir().unwrap();
-        let mut run = Run { directory, fences: None, tasks: TaskTracker::new() };
+        let instance = InstanceId::from_i64(0);
+        let mut run = Run { directory, fences: None, instance, tasks: TaskTracker::new() };
         run.open().await;
         run
     }
@@ -26,14 +28,19 @@ impl Run {
         let path = self.directory.path().join("store.db");
         let metrics = crate::metrics::StoreMetrics::register(&prometheus::Registry::new()).unwrap();
         let database = Database::open(&path, clock, &self.tasks, metrics).await.unwrap();
+        self.instance = database.instance();
         self.fences = Some(SqliteFences::new(&database, clock, &self.tasks));
     }
 }
 
 #[async_trait(?Send)]
 impl Subject for Run {
-    fn store(&self) -> &dyn FenceStore {
+    fn fences(&self) -> &contract::Fences {
         self.fences.as_ref().expect("a run is on")
+    }
+
+    fn instance(&self) -> InstanceId {
+        self.instance
     }
 
     async fn next_run(&mut self) {
@@ -53,3 +60,4 @@ impl HistorySubject for Run {
 
 contract::tests!(Run::first());
 history_contract::tests!(Run::first());
+contract::sole_tests!(Run::first());

@@ -65,12 +65,32 @@ impl Gateway {
     pub fn with_store(store: Option<PathBuf>, config: &str) -> Gateway {
         let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));
         let store = store.unwrap_or_else(|| dir.path().join("fencegate.db"));
+        let table = format!("url = \"sqlite:{}\"", store.display());
+        let mut gateway = Gateway::configured(dir, store, &table, config);
+        gateway.start();
+        gateway
+    }
+
+    /// One of several on a PostgreSQL server: `store` is the table `[store]`. It takes any token that is newer
+    /// on its one route for all paths. Not started yet.
+    pub fn one_of_several(downstream: SocketAddr, store: &str) -> Gateway {
+        let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));
+        let config = format!(
+            "[[upstream]]\nname = \"api\"\nurl = \"http://{downstream}\"\ntimeout = \"20s\"\n\
+             settle = \"1s\"\n[[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\n\
+             tokens = \"ordered\"\ndrain = \"1s\"\nwait = \"20s\"\n"
+        );
+        let nowhere = dir.path().join("no.db");
+        Gateway::configured(dir, nowhere, store, &config)
+    }
+
+    fn configured(dir: Arc<TempDir>, store: PathBuf, table: &str, config: &str) -> Gateway {
         let listen = "[listen]\nproxy = \"127.0.0.1:0\"\nleases = \"127.0.0.1:0\"\n\
                       admin = \"127.0.0.1:0\"\n";
-        let text = format!("{listen}[store]\nurl = \"sqlite:{}\"\n{config}", store.display());
+        let text = format!("{listen}[store]\n{table}\n{config}");
         fs::write(dir.path().join("fencegate.toml"), text).expect("a writable directory");
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
-        let mut gateway = Gateway {
+        Gateway {
             dir,
             store,
             child: None,
@@ -78,9 +98,7 @@ impl Gateway {
             proxy: nowhere,
             leases: nowhere,
             admin: nowhere,
-        };
-        gateway.start();
-        gateway
+        }
     }
 
     /// Makes later starts listen where it listens now.

@@ -6,7 +6,7 @@ use super::*;
 use crate::coordinator::Adopted;
 use crate::coordinator::contract::{granted, owner, resource, until};
 use crate::metrics::StoreMetrics;
-use crate::store::{Database, SqliteFences};
+use crate::store::{Database, FenceStore, HistoryStore, SqliteFences};
 
 /// A gateway's part of it: a store, and a coordinator that is guarded.
 struct Gateway {
@@ -24,7 +24,6 @@ impl Gateway {
         let fences = Arc::new(SqliteFences::new(&database, clock, &tasks));
         let guarded = Guarded {
             history: Arc::clone(&fences) as _,
-            fences: Arc::clone(&fences) as _,
             metrics: GuardMetrics::register(&registry).unwrap(),
         };
         let lease_metrics = LeaseMetrics::register(&registry).unwrap();
@@ -68,12 +67,14 @@ impl Gateway {
             grant: None,
             drain: None,
         };
-        self.fences.raise(raise).await.unwrap();
+        self.fences.raise_marks(vec![raise]).await.unwrap();
     }
 
     /// Waits until the sentinel is another one than now.
     async fn beat(&self) {
         let before = self.fences.history().await.unwrap().map(|history| history.sentinel);
+        // It is rewritten only if something else was.
+        self.acquire("beat").await;
         until(async || {
             let history = self.fences.history().await.unwrap().expect("it was in contact");
             history.next.is_none() && Some(history.sentinel) != before
@@ -197,7 +198,6 @@ async fn another_gateway_on_the_store_learns_of_the_adoption() {
     let registry = Registry::new();
     let guarded = Guarded {
         history: Arc::clone(&gateway.fences) as _,
-        fences: Arc::clone(&gateway.fences) as _,
         metrics: GuardMetrics::register(&registry).unwrap(),
     };
     let metrics = LeaseMetrics::register(&registry).unwrap();
@@ -258,7 +258,7 @@ async fn marks_of_another_coordinator_are_of_an_earlier_epoch() {
             grant: None,
             drain: None,
         };
-        fences.raise(raise).await.unwrap();
+        fences.raise_marks(vec![raise]).await.unwrap();
         drop((database, fences));
         tasks.close();
         tasks.wait().await;

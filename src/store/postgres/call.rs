@@ -1,0 +1,136 @@
+//! One call of one function of the schema.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row};
+use tokio::time::timeout;
+
+use super::Postgres;
+use crate::metrics::Operation;
+use crate::store::StoreError;
+
+/// Of a call with all of its attempts. Below the ten seconds after which callers stop waiting.
+const CALL_WITHIN: Duration = Duration::from_secs(9);
+/// Of one attempt. Above the server's own limits, so that it says what it waited for.
+const ATTEMPT_WITHIN: Duration = Duration::from_secs(8);
+/// Between attempts, while connections fail.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Before each call, in its transaction, as no setting of a session survives a pooler. The isolation is what
+/// the functions rest on. The wait for a synchronous standby is not under these limits.
+const TERMS: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
+                     SET LOCAL statement_timeout = '7s'; SET LOCAL lock_timeout = '6s'; ";
+
+impl Postgres {
+    /// Calls `function` with `asked` and reads its answer.
+    ///
+    /// # Errors
+    /// Nobody knows whether it happened.
+    pub(super) async fn call<A: Serialize, T: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        function: &'static str,
+        asked: &A,
+    ) -> Result<T, StoreError> {
+        let asked = serde_json::to_string(asked).map_err(|error| failed(&error))?;
+        let sql = Arc::from(format!("{TERMS}SELECT {function}({}::jsonb)::text", literal(&asked)));
+        let (store, began) = (self.clone(), self.0.clock.now());
+        // A task of its own: a call that were dropped half way would leave its connection in an unknown state.
+        let work = self.0.tasks.spawn(async move {
+            let answered = timeout(CALL_WITHIN, store.try_until_connected(sql)).await;
+            store.0.metrics.done(operation, store.0.clock.now().since(began));
+            answered.unwrap_or_else(|_| Err("it took longer than 9 s".into()))
+        });
+        let answer = match work.await {
+            Ok(answered) => answered.map_err(StoreError),
+            Err(ended) => Err(failed(&ended)),
+        };
+        let answer = answer.inspect_err(|error| tracing::warn!(function, %error, "store"))?;
+        serde_json::from_str(&answer).map_err(|error| failed(&error))
+    }
+
+    /// After a restart of the server every connection of the pool is dead, and each says so only once.
+    async fn try_until_connected(&self, sql: Arc<str>) -> Result<String, Arc<str>> {
+        loop {
+            match self.attempt(&sql).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if is_about_the_connection(&error) => {
+                    tracing::debug!(%error, "trying the store again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(said(&error)),
+            }
+        }
+    }
+
+    async fn attempt(&self, sql: &Arc<str>) -> Result<String, sqlx::Error> {
+        let mut connection = self.0.pool.acquire().await?;
+        let query = sqlx::raw_sql(AssertSqlSafe(Arc::clone(sql)));
+        // All rows: the answer counts only once the server is through, and that is after the commit.
+        let answered = timeout(ATTEMPT_WITHIN, query.fetch_all(&mut *connection)).await;
+        let is_whole = match &answered {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => error.as_database_error().is_some(),
+            Err(_) => false,
+        };
+        if !is_whole {
+            connection.close_on_drop();
+        }
+        let rows = answered.unwrap_or_else(|_| {
+            Err(sqlx::Error::Protocol("the server took longer than 8 s".into()))
+        })?;
+        let answer: Option<&PgRow> = rows.last();
+        answer.ok_or(sqlx::Error::RowNotFound)?.try_get(0)
+    }
+}
+
+/// Quoted so that it means itself whatever the server's settings are.
+fn literal(text: &str) -> String {
+    let mut literal = String::with_capacity(text.len() + 16);
+    literal.push_str("E'");
+    for character in text.chars() {
+        if matches!(character, '\'' | '\\') {
+            literal.push('\\');
+        }
+        literal.push(character);
+    }
+    literal.push('\'');
+    literal
+}
+
+/// Whether another connection may do better.
+fn is_about_the_connection(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
+        // Shut down, crashed, starting; too many connections; a standby that was a primary, or will be.
+        // A deadlock, which the order of the statements should rule out.
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+            matches!(&*code, "57P01" | "57P02" | "57P03" | "53300" | "25006" | "55000" | "40P01")
+                || code.starts_with("08")
+        }),
+        _ => false,
+    }
+}
+
+fn said(error: &sqlx::Error) -> Arc<str> {
+    Arc::from(error.to_string())
+}
+
+fn failed(error: &dyn std::error::Error) -> StoreError {
+    StoreError(Arc::from(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::literal;
+
+    #[test]
+    fn a_literal_cannot_be_left_from_inside() {
+        assert_eq!(literal(r"a'b\"), r"E'a\'b\\'");
+        assert_eq!(literal("'; DROP TABLE fences; --"), r"E'\'; DROP TABLE fences; --'");
+    }
+}

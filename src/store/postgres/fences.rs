@@ -1,0 +1,236 @@
+//! Marks and grants in PostgreSQL. What is asked at the same time shares a call and a commit.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
+
+use super::wire::{
+    ElsewhereAnswer, FenceColumns, LeftAnswer, LoadedColumns, Named, RaiseAnswer, raise,
+};
+use super::{Postgres, Server};
+use crate::batch::Batcher;
+use crate::fence::{Mark, OverGrant, Rank, Resource};
+use crate::metrics::Operation;
+use crate::store::{
+    BATCH_CALLS, FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError,
+};
+
+/// The [`FenceStore`] of one PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresFences {
+    pub(super) store: Postgres,
+    loads: Batcher<Resource, FenceState, StoreError>,
+    raises: Batcher<(InstanceId, Raise), Raised, StoreError>,
+    elsewhere: Batcher<(InstanceId, Resource, Rank), bool, StoreError>,
+}
+
+impl PostgresFences {
+    /// Keeps marks and grants in `store`.
+    #[must_use]
+    pub fn new(store: &Postgres, tasks: &TaskTracker) -> PostgresFences {
+        let [for_loads, for_raises, for_elsewhere] = [store.clone(), store.clone(), store.clone()];
+        PostgresFences {
+            store: store.clone(),
+            loads: Batcher::new(tasks, BATCH_CALLS, move |resources| {
+                let store = for_loads.clone();
+                Box::pin(async move { store.load_all(resources).await })
+            }),
+            raises: Batcher::new(tasks, BATCH_CALLS, move |raises| {
+                let store = for_raises.clone();
+                Box::pin(async move { store.raise_all(raises).await })
+            }),
+            elsewhere: Batcher::new(tasks, BATCH_CALLS, move |asked| {
+                let store = for_elsewhere.clone();
+                Box::pin(async move { store.are_elsewhere(asked).await })
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl FenceStore for PostgresFences {
+    /// Grants of others are not among it: whoever raises is told of them.
+    async fn load(&self, resource: Resource) -> Result<FenceState, StoreError> {
+        self.loads.call(resource).await
+    }
+
+    async fn raise(&self, instance: InstanceId, raise: Raise) -> Result<Raised, StoreError> {
+        self.raises.call((instance, raise)).await
+    }
+
+    async fn is_granted_elsewhere(
+        &self,
+        instance: InstanceId,
+        resource: Resource,
+        rank: Rank,
+    ) -> Result<bool, StoreError> {
+        self.elsewhere.call((instance, resource, rank)).await
+    }
+
+    async fn give_back(
+        &self,
+        instance: InstanceId,
+        grants: Vec<(Resource, OverGrant)>,
+    ) -> Result<(), StoreError> {
+        if grants.is_empty() {
+            return Ok(());
+        }
+        let over: Vec<_> =
+            grants.iter().map(|(resource, over)| Named::over(resource, *over)).collect();
+        let asked = json!({"instance": instance.as_i64(), "grants": over});
+        self.store.call(Operation::GiveBack, "fencegate_give_back", &asked).await
+    }
+
+    async fn give_back_all_but(
+        &self,
+        instance: InstanceId,
+        keep: Vec<(Resource, Rank)>,
+    ) -> Result<(), StoreError> {
+        let keep: Vec<_> =
+            keep.iter().map(|(resource, rank)| Named::rank(resource, *rank)).collect();
+        let asked = json!({"instance": instance.as_i64(), "keep": keep});
+        self.store.call(Operation::GiveBack, "fencegate_give_back_all_but", &asked).await
+    }
+
+    async fn left(&self, limit: u32) -> Result<Vec<Left>, StoreError> {
+        let LeftAnswer { left, .. } = self.store.left(limit).await?;
+        let now = self.store.0.clock.now();
+        left.into_iter()
+            .map(|columns| {
+                let (resource, grant, instance) = columns.read()?;
+                // One that was not seen yet is counted from now, as its burial will be.
+                let gone_since = self.store.others().fenced_since(instance).unwrap_or(now);
+                Ok(Left { resource, grant, gone_since: Some(gone_since) })
+            })
+            .collect()
+    }
+
+    async fn count_left(&self) -> Result<u64, StoreError> {
+        Ok(self.store.left(0).await?.count)
+    }
+
+    /// The keeper of the instance's lease does that, run by run.
+    async fn forget_left(&self, _: Duration) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn list(&self, after: Option<Resource>, limit: u32) -> Result<Vec<FenceRow>, StoreError> {
+        let after = after.as_ref().map_or("", Resource::as_str);
+        let asked = json!({"after": after, "limit": limit});
+        let rows: Vec<FenceColumns> =
+            self.store.call(Operation::List, "fencegate_list", &asked).await?;
+        rows.into_iter().map(FenceRow::try_from).collect()
+    }
+
+    async fn show(&self, resource: Resource) -> Result<Option<FenceRow>, StoreError> {
+        let asked = json!({"resource": resource});
+        let rows: Vec<FenceColumns> =
+            self.store.call(Operation::List, "fencegate_show", &asked).await?;
+        rows.into_iter().next().map(FenceRow::try_from).transpose()
+    }
+}
+
+impl Postgres {
+    async fn left(&self, limit: u32) -> Result<LeftAnswer, StoreError> {
+        self.call(Operation::List, "fencegate_left", &json!({"limit": limit})).await
+    }
+
+    async fn load_all(&self, resources: Vec<Resource>) -> Result<Vec<FenceState>, StoreError> {
+        let rows: Vec<LoadedColumns> =
+            self.call(Operation::Load, "fencegate_load", &json!({"resources": resources})).await?;
+        let mut marks: HashMap<&str, Mark> = HashMap::new();
+        for row in &rows {
+            marks.insert(&row.0, row.mark()?);
+        }
+        let state = |resource: &Resource| FenceState {
+            mark: marks.get(resource.as_str()).copied(),
+            left: Vec::new(),
+        };
+        Ok(resources.iter().map(state).collect())
+    }
+
+    async fn raise_all(&self, raises: Vec<(InstanceId, Raise)>) -> Result<Vec<Raised>, StoreError> {
+        // At the change from one run to the next both may be here. Then none is answered.
+        let Some(instance) = raises.iter().map(|(instance, _)| *instance).next_back() else {
+            return Ok(Vec::new());
+        };
+        if raises.iter().any(|(other, _)| *other != instance) {
+            return Err(is_over());
+        }
+        let rows: Vec<Value> =
+            raises.iter().enumerate().map(|(nth, (_, asked))| raise(nth, asked)).collect();
+        let asked = json!({"instance": instance.as_i64(), "raises": rows});
+        let answer: RaiseAnswer =
+            self.call_known(Operation::Raise, "fencegate_raise", &asked).await?;
+        if !answer.member {
+            self.0.doubtful.notify_one();
+            return Err(is_over());
+        }
+        complete(answer.raised.len(), raises.len())?;
+        answer.raised.into_iter().map(Raised::try_from).collect()
+    }
+
+    async fn are_elsewhere(
+        &self,
+        asked: Vec<(InstanceId, Resource, Rank)>,
+    ) -> Result<Vec<bool>, StoreError> {
+        let Some(instance) = asked.iter().map(|(instance, ..)| *instance).next_back() else {
+            return Ok(Vec::new());
+        };
+        if asked.iter().any(|(other, ..)| *other != instance) {
+            return Err(is_over());
+        }
+        let rows: Vec<Value> = asked
+            .iter()
+            .enumerate()
+            .map(|(nth, (_, resource, Rank { epoch, token }))| {
+                json!({"nth": nth, "resource": resource, "epoch": epoch, "token": token.as_i64()})
+            })
+            .collect();
+        let asked = json!({"instance": instance.as_i64(), "asked": rows});
+        let answer: ElsewhereAnswer =
+            self.call_known(Operation::Elsewhere, "fencegate_elsewhere", &asked).await?;
+        complete(answer.elsewhere.len(), rows.len())?;
+        Ok(answer.elsewhere)
+    }
+
+    /// Calls until the answer comes from a server that was told what this instance remembers, once more at
+    /// the most.
+    async fn call_known<A: Serialize, T: DeserializeOwned + AsRef<Server>>(
+        &self,
+        operation: Operation,
+        function: &'static str,
+        asked: &A,
+    ) -> Result<T, StoreError> {
+        let answer: T = self.call(operation, function, asked).await?;
+        if self.is_known(answer.as_ref()) {
+            return Ok(answer);
+        }
+        if self.until_known(answer.as_ref()).await {
+            let again: T = self.call(operation, function, asked).await?;
+            if self.is_known(again.as_ref()) {
+                return Ok(again);
+            }
+        }
+        let why = "the server is another one than before, or was restarted, and does not know yet \
+                   what this instance remembers";
+        Err(StoreError(why.into()))
+    }
+}
+
+/// Answers are paired with what was asked by their places.
+fn complete(answers: usize, asked: usize) -> Result<(), StoreError> {
+    if answers == asked {
+        return Ok(());
+    }
+    Err(StoreError(format!("{asked} were asked about, {answers} were answered").into()))
+}
+
+fn is_over() -> StoreError {
+    StoreError("this instance was taken for dead, or starts over".into())
+}

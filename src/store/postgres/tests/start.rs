@@ -1,0 +1,153 @@
+//! What the start refuses, and the ways to the server that it takes.
+
+use super::*;
+use crate::fence::{Grant, OverGrant, Rank, Resource, Token};
+use crate::servers::pgbouncer::PgBouncer;
+use crate::servers::postgres::url_at;
+use crate::store::{FenceStore, Raise};
+
+async fn refused(url: &str) -> ConnectError {
+    open(url).await.expect_err("it is refused")
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_keep_what_it_confirms_is_refused() {
+    let server = Server_::start();
+    let set = |setting: &str| {
+        server.sql(&format!("ALTER SYSTEM SET {setting}"));
+        server.sql("SELECT pg_reload_conf()");
+    };
+    let is_shown = |name: &str, value: &str| {
+        crate::servers::wait_until("the setting is in force", || {
+            server.sql(&format!("SHOW {name}")) == value
+        });
+    };
+    for (name, value, others) in [
+        ("fsync", "off", ""),
+        ("synchronous_commit", "off", ""),
+        ("synchronous_commit", "local", "nobody"),
+        ("synchronous_commit", "remote_write", "nobody"),
+    ] {
+        set(&format!("{name} = {value}"));
+        set(&format!("synchronous_standby_names = '{others}'"));
+        is_shown(name, value);
+        is_shown("synchronous_standby_names", others);
+        let error = refused(&server.url()).await;
+        let said = error.to_string();
+        assert!(matches!(error, ConnectError::NotDurable(..)) && said.contains(name), "{said}");
+        set(&format!("{name} = on"));
+    }
+    set("synchronous_standby_names = ''");
+    set("synchronous_commit = local");
+    is_shown("synchronous_commit", "local");
+    is_shown("synchronous_standby_names", "");
+    is_shown("fsync", "on");
+    open(&server.url()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_standby_is_refused() {
+    let server = Server_::start();
+    let standby = server.standby("standby");
+    assert!(matches!(refused(&standby.url()).await, ConnectError::Standby(_)));
+}
+
+#[tokio::test]
+async fn nobody_and_a_wrong_password_are_told_apart() {
+    let server = Server_::start();
+    server.sql("CREATE ROLE other LOGIN PASSWORD 'right'; GRANT CREATE ON SCHEMA public TO other");
+    let with = |password: &str| server.url().replace("fencegate@", &format!("other:{password}@"));
+    let error = refused(&with("wrong")).await;
+    assert!(matches!(error, ConnectError::Refused(..)), "{error}");
+    assert!(!format!("{error:?} {error}").contains("wrong"));
+    // Not a superuser, and needs no more than its schema.
+    let store = open(&with("right")).await.unwrap();
+    join(&store).await;
+    let nobody = crate::servers::free_port();
+    assert!(matches!(refused(&url_at(nobody)).await, ConnectError::Unreachable(..)));
+}
+
+#[tokio::test]
+async fn a_schema_of_another_version_is_refused() {
+    let server = Server_::start();
+    let by_command = PostgresSettings { migrate: Migrate::ByCommand, ..settings(&server.url()) };
+    let open = async |settings: &PostgresSettings| {
+        let metrics = StoreMetrics::register(&prometheus::Registry::new()).unwrap();
+        Postgres::open(settings, Clock::new(), &TaskTracker::new(), metrics).await.map(|_| ())
+    };
+    assert!(matches!(open(&by_command).await, Err(ConnectError::OlderSchema(_))));
+    assert_eq!(migrate(&by_command).await.unwrap(), MigrateOutcome::Migrated);
+    assert_eq!(migrate(&by_command).await.unwrap(), MigrateOutcome::WasCurrent);
+    open(&by_command).await.unwrap();
+    server.sql(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9999, 'later', true, '', 0)",
+    );
+    let error = open(&settings(&server.url())).await;
+    assert!(matches!(error, Err(ConnectError::NewerSchema(_, 9999))), "{error:?}");
+}
+
+#[tokio::test]
+async fn instances_that_start_together_bring_the_schema_up_to_date_once() {
+    let server = Server_::start();
+    let url = server.url();
+    let all = futures_util::future::join_all((0..6).map(|_| open(&url))).await;
+    for opened in all {
+        opened.unwrap();
+    }
+}
+
+/// What a pooler in transaction mode has to bear: every operation, many at a time, over two connections.
+#[tokio::test]
+async fn all_but_listening_works_through_a_pooler_in_transaction_mode() {
+    let server = Server_::start();
+    let pooler = PgBouncer::before(server.port());
+    let settings = PostgresSettings {
+        pooled: PostgresUrl::parse(&url_at(pooler.port)).unwrap(),
+        ..settings(&server.url())
+    };
+    let metrics_of_store = StoreMetrics::register(&prometheus::Registry::new()).unwrap();
+    let tasks = TaskTracker::new();
+    let store = Postgres::open(&settings, Clock::new(), &tasks, metrics_of_store).await.unwrap();
+    let fences = PostgresFences::new(&store, &tasks);
+    let instance = join(&store).await;
+    let work = (0..200).map(async |nth| {
+        let resource = Resource::new(&format!("r'{nth}\\")).unwrap();
+        let rank = Rank::first(Token::from_i64(nth + 1).unwrap());
+        let raise = Raise {
+            resource: resource.clone(),
+            rank,
+            confirmed: true,
+            owner: None,
+            grant: Some(Grant { settle: TTL, number: 1 }),
+            drain: None,
+        };
+        assert_eq!(fences.raise(instance, raise).await.unwrap().mark.rank, rank);
+        assert_eq!(fences.load(resource.clone()).await.unwrap().mark.unwrap().rank, rank);
+        assert!(!fences.is_granted_elsewhere(instance, resource.clone(), rank).await.unwrap());
+        assert_eq!(fences.show(resource.clone()).await.unwrap().unwrap().resource, resource);
+        fences
+            .give_back(instance, vec![(resource, OverGrant { rank, number: Some(1) })])
+            .await
+            .unwrap();
+    });
+    futures_util::future::join_all(work).await;
+    assert_eq!(server.sql("SELECT count(*) FROM fences"), "200");
+    assert_eq!(server.sql("SELECT count(*) FROM grants"), "0");
+}
+
+/// The task of a call goes on, and its connection is as good as before.
+#[tokio::test]
+async fn a_caller_that_stops_waiting_spoils_no_connection() {
+    let server = Server_::start();
+    let store = open(&server.url()).await.unwrap();
+    let fences = PostgresFences::new(&store, &TaskTracker::new());
+    for _ in 0..100 {
+        let mut show = Box::pin(fences.show(Resource::new("r").unwrap()));
+        assert!(futures_util::poll!(&mut show).is_pending());
+        drop(show);
+    }
+    for _ in 0..20 {
+        assert!(fences.show(Resource::new("r").unwrap()).await.unwrap().is_none());
+    }
+}
