@@ -1,6 +1,6 @@
 -- What is known of the history of a coordinator that is not in this database; one row, or none.
 CREATE TABLE coordinator_history (
-    only    boolean PRIMARY KEY DEFAULT true CHECK (only),
+    one     boolean PRIMARY KEY DEFAULT true CHECK (one),
     history jsonb   NOT NULL
 );
 
