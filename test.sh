@@ -59,6 +59,9 @@ cargo clippy --locked --all-targets -- -D warnings
 say "Tests"
 cargo test --locked
 
+say "Tests of a gateway that is broken on purpose"
+cargo test --locked --features broken-drain --test chaos found_out
+
 say "Documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
 

@@ -157,6 +157,7 @@ impl Keeper {
     /// Ends this run and begins the next, however long the store takes for it.
     async fn start_over(&mut self, member: &dyn Member, why: &'static str) {
         self.lease.end();
+        self.store.0.trust.lose();
         self.metrics.starts_over.inc();
         let old = self.id();
         tracing::error!(instance = %old, why, "this instance starts over: what was in flight is cut");
