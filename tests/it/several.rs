@@ -283,6 +283,71 @@ fn fifty_first_writes_at_once_over_three_gateways_are_let_in_in_order() {
 }
 
 #[test]
+fn of_fifty_first_writes_at_once_only_the_holders_is_let_in() {
+    let (api, server) = (Downstream::start(), Postgres::start());
+    let (table, url) = (store(server.port()), url_at(server.port()));
+    let gateways = [0, 1, 2].map(|_| {
+        let mut gateway = Gateway::one_of_several_for_holders(api.address, &table, &url);
+        gateway.start();
+        gateway
+    });
+    // So that there are tokens on both sides of it, all of which somebody held or might.
+    for turn in 0..25 {
+        gateways[turn % 3].acquire("/y", &format!("owner {turn}"), 60_000);
+        let token = gateways[turn % 3].acquire("/y", &format!("owner {turn}"), 60_000);
+        gateways[turn % 3].release("/y", &format!("owner {turn}"), token);
+    }
+    let holder = gateways[1].acquire("/x", "holder", 60_000);
+    let mut tokens: Vec<u64> = (holder - 25..holder + 25).collect();
+    fastrand::shuffle(&mut tokens);
+
+    let writes: Vec<_> = tokens
+        .iter()
+        .enumerate()
+        .map(|(nth, token)| (*token, put_later(&gateways[nth % 3], "/x", *token)))
+        .collect();
+
+    for (token, write) in writes {
+        let answer = write.join().expect("an answer");
+        let expected = match token.cmp(&holder) {
+            std::cmp::Ordering::Less => 412,
+            std::cmp::Ordering::Equal => 200,
+            std::cmp::Ordering::Greater => 403,
+        };
+        assert_eq!(answer.status, expected, "{token}, holder {holder}: {answer:?}");
+    }
+    assert_eq!(api.tokens("/x"), [holder]);
+    assert_eq!(gateways[0].mark("/x"), Some(holder));
+}
+
+#[test]
+fn many_fences_in_the_database_cost_nothing_at_the_start() {
+    let (api, server) = (Downstream::start(), Postgres::start());
+    drop(start(&api, server.port()));
+    server.sql(
+        "INSERT INTO fences (resource, epoch, token, confirmed)
+         SELECT '/x/' || n, 1, 5, true FROM generate_series(1, 1000000) AS n;
+         ANALYZE fences; SELECT pg_stat_reset()",
+    );
+
+    let gateway = start(&api, server.port());
+    assert_eq!(gateway.put("/x/77", 4, "x").code(), "stale_fencing_token");
+    assert_eq!(gateway.put("/x/77", 6, "x").status, 200);
+
+    // What a session counted comes with its end at the latest.
+    drop(gateway);
+    wait_until("the table was used", || {
+        server.sql("SELECT idx_scan > 0 FROM pg_stat_user_tables WHERE relname = 'fences'") == "t"
+    });
+    let read = server.sql(
+        "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) < 100
+         FROM pg_stat_user_tables WHERE relname = 'fences'",
+    );
+    assert_eq!(read, "t", "the table is never read as a whole");
+    assert_eq!(server.sql("SELECT count(*) FROM fences"), "1000000", "no row is ever deleted");
+}
+
+#[test]
 fn a_rolling_restart_fails_no_write() {
     let (api, server) = (Downstream::start(), Postgres::start());
     let mut gateways = [0, 1, 2].map(|_| start(&api, server.port()));
