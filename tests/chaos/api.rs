@@ -122,9 +122,10 @@ impl Server {
 
     fn mood(&self) -> Mood {
         let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = match chance.below(20) {
-            0 => SLOWEST,
-            1..6 => SLOWEST / 4,
+        // Slow enough that a newer token often comes while a write is under way.
+        let most = match chance.below(10) {
+            0..2 => SLOWEST,
+            2..6 => SLOWEST / 4,
             _ => Duration::from_millis(20),
         };
         let whole = most.mul_f64(chance.fraction());

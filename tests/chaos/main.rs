@@ -102,7 +102,7 @@ fn assert_kept(story: &Story) {
 #[cfg(feature = "broken-drain")]
 fn assert_found_out(shape: Shape) {
     use check::Violation;
-    let story = fight(shape, seed(), seconds(120));
+    let story = fight(shape, seed(), seconds(180));
     tell(&story);
     let is_disorder = |violation: &Violation| {
         matches!(violation, Violation::Overlap { .. } | Violation::WentBack { .. })
