@@ -13,13 +13,13 @@ command -v curl >/dev/null || packages+=(curl)
 command -v setpriv >/dev/null || packages+=(util-linux)
 command -v mount >/dev/null || packages+=(mount)
 command -v strace >/dev/null || packages+=(strace)
+[ -x /usr/lib/postgresql/15/bin/postgres ] || packages+=(postgresql-15)
+[ -x /usr/sbin/pgbouncer ] || packages+=(pgbouncer)
 command -v etcd >/dev/null || packages+=(etcd-server)
 command -v etcdctl >/dev/null || packages+=(etcd-client)
 command -v go >/dev/null || packages+=(golang-go)
 [ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
-[ -x /usr/lib/postgresql/15/bin/postgres ] || packages+=(postgresql-15)
-[ -x /usr/sbin/pgbouncer ] || packages+=(pgbouncer)
 if [ ${#packages[@]} -gt 0 ]; then
     say "Installing ${packages[*]}"
     if [ "$(id -u)" -ne 0 ]; then
@@ -58,6 +58,9 @@ cargo clippy --locked --all-targets -- -D warnings
 
 say "Tests"
 cargo test --locked
+
+say "Tests of a gateway that is broken on purpose"
+cargo test --locked --features broken-drain --test chaos found_out
 
 say "Documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items

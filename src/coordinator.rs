@@ -3,7 +3,6 @@
 //! The gateway asks it only when a token is new. A lease ends by release or expiry; nothing
 //! revives an ended lease; a token is handed out once and never again, to nobody.
 
-mod absent;
 #[cfg(test)]
 mod contract;
 mod delivery;
@@ -21,7 +20,6 @@ use async_trait::async_trait;
 use crate::clock::WallTime;
 use crate::fence::{Epoch, Owner, Resource, Token};
 
-pub use absent::Absent;
 pub use embedded::Embedded;
 pub use etcd::Etcd;
 pub use guard::{Adopted, Guard, GuardMetrics, GuardView};

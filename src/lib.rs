@@ -1,5 +1,11 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
+#[cfg(all(feature = "broken-drain", not(debug_assertions)))]
+compile_error!(
+    "the feature `broken-drain` makes a gateway that breaks its promise; it is for the chaos test alone, \
+     and not for release builds"
+);
+
 pub mod admin;
 mod batch;
 pub mod cli;

@@ -60,6 +60,11 @@ pub enum ServeError {
          stale; set coordinator.url to that etcd, or take a new store"
     )]
     NotEtcd,
+    /// The embedded coordinator has no file to keep its leases in.
+    #[error(
+        "the embedded coordinator needs store.url = \"sqlite:PATH\"; name another coordinator.url"
+    )]
+    NoFile,
     /// An address cannot be listened on.
     #[error("listen.{name} = \"{address}\" cannot be used: {hint}")]
     Bind {

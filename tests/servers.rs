@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
-// Named in full, as this file is a module of two crates in different places.
+// Named in full, as this file is a module of several crates in different places.
 #[path = "servers/etcd.rs"]
 pub mod etcd;
 #[path = "servers/pgbouncer.rs"]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -32,6 +33,24 @@ pub(crate) fn ordered_path(id: &str) -> String {
 /// The resource of [`ordered_path`].
 pub(crate) const ORDERED_RESOURCE_PREFIX: &str = "ordered-";
 
+/// Where a gateway keeps its marks, and where its leases come from; as the configuration has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Backing {
+    pub(crate) store: String,
+    pub(crate) coordinator: String,
+}
+
+impl Backing {
+    /// A file, which keeps the leases as well.
+    pub(crate) fn file(path: &Path) -> Backing {
+        let store = format!("sqlite:{}", path.display());
+        Backing { store, coordinator: "embedded".to_owned() }
+    }
+}
+
+/// Several gateways have a configuration file each.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
 /// A running gateway.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -41,14 +60,15 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway over the store file and waits until it is ready.
-    pub(crate) fn start(lab: &Lab<'_>, store: &Path) -> Result<Gateway> {
+    /// Starts a gateway and waits until it is ready.
+    pub(crate) fn start(lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
         let (proxy, leases, admin) = (free_address()?, free_address()?, free_address()?);
-        let config = lab.directory().join("fencegate.toml");
-        fs::write(&config, configuration([proxy, leases, admin], store, lab.upstream))?;
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let config = lab.directory().join(format!("fencegate{number}.toml"));
+        fs::write(&config, configuration([proxy, leases, admin], backing, lab.upstream))?;
         let mut command = pinned(&lab.cores.proxy, Path::new(env!("CARGO_BIN_EXE_fencegate")));
         command.args(["serve", "--config"]).arg(&config);
-        let mut server = Server::start("fencegate", command, lab.directory())?;
+        let mut server = Server::start(&format!("fencegate{number}"), command, lab.directory())?;
         lab.wait_for_answer(&mut server, admin, "/readyz", |status| status == StatusCode::OK)
             .context("starting fencegate serve")?;
         Ok(Gateway { server, proxy, leases })
@@ -60,11 +80,17 @@ pub(crate) fn store_file(lab: &Lab<'_>, name: &str) -> PathBuf {
     lab.directory().join(format!("{name}.db"))
 }
 
+/// What a gateway on such a file of its own is started with.
+pub(crate) fn own_file(lab: &Lab<'_>, name: &str) -> Backing {
+    Backing::file(&store_file(lab, name))
+}
+
 fn configuration(
     [proxy, leases, admin]: [SocketAddr; 3],
-    store: &Path,
+    backing: &Backing,
     upstream: SocketAddr,
 ) -> String {
+    let Backing { store, coordinator } = backing;
     format!(
         r#"[listen]
 proxy  = "{proxy}"
@@ -72,7 +98,10 @@ leases = "{leases}"
 admin  = "{admin}"
 
 [store]
-url = "sqlite:{store}"
+url = "{store}"
+
+[coordinator]
+url = "{coordinator}"
 
 [[upstream]]
 name = "bare"
@@ -97,7 +126,6 @@ path     = "/unfenced/{{id}}"
 upstream = "bare"
 fenced   = []
 "#,
-        store = store.display(),
     )
 }
 

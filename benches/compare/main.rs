@@ -18,6 +18,9 @@ mod process;
 mod raises;
 mod requests;
 mod rows;
+#[path = "../../tests/servers.rs"]
+mod servers;
+mod shared;
 mod slices;
 mod startup;
 mod stats;
@@ -100,6 +103,7 @@ fn compare(options: &Options) -> Result<()> {
         if options.wants(Row::Raises) {
             raises::measure(&lab, options.rounds(), &mut table)?;
         }
+        shared::measure(&lab, options, options.rounds(), &mut table)?;
         if options.wants(Row::Startup) {
             startup::measure(&lab, options.rounds(), &mut table)?;
         }

@@ -7,7 +7,7 @@ use fencegate::fence::Token;
 use tokio::task::JoinSet;
 
 use crate::client::Client;
-use crate::gateway::{self, Gateway};
+use crate::gateway::{self, Backing, Gateway};
 use crate::lab::Lab;
 use crate::rows::Row;
 use crate::stats::Spread;
@@ -23,7 +23,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 /// Measures the row.
 pub(crate) fn measure(lab: &Lab<'_>, table: &mut Table) -> Result<()> {
-    let gateway = Gateway::start(lab, &stores::full(lab)?)?;
+    let gateway = Gateway::start(lab, &Backing::file(&stores::full(lab)?))?;
     let idle = gateway.server.resident_bytes()? as f64 / MIB;
     eprintln!("writing to {ACTIVE} resources");
     lab.block_on(write_to_all(gateway.proxy))?;

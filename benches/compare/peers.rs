@@ -17,11 +17,15 @@ pub(crate) struct Peers {
 /// The package that has nginx with `auth_request` and nothing that has to be configured away.
 const NGINX_PACKAGE: &str = "nginx-light";
 const WRK_PACKAGE: &str = "wrk";
+/// For the rows about several gateways.
+const SHARED: [(&str, &str); 2] =
+    [("etcd", "etcd-server"), ("/usr/lib/postgresql/15/bin/pgbench", "postgresql-15")];
 
-/// Finds nginx and wrk, or installs them where this user may.
+/// Finds what is compared with, or installs it where this user may.
 pub(crate) fn find_or_install() -> Result<Peers> {
     let missing: Vec<&str> = [("nginx", NGINX_PACKAGE), ("wrk", WRK_PACKAGE)]
         .into_iter()
+        .chain(SHARED)
         .filter(|(program, _)| find(program).is_none())
         .map(|(_, package)| package)
         .collect();

@@ -24,7 +24,7 @@ const RESOURCES: usize = 64;
 
 /// What one write with a new token takes.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     /// Tokens from elsewhere: the raise alone.
     Ordered,
     /// A lease taken before each write: handover after handover.
@@ -32,20 +32,22 @@ enum Kind {
 }
 
 /// Where the slices go to, and the token that was last sent to an ordered route.
-struct Target {
+pub(crate) struct Target {
     proxy: SocketAddr,
     leases: SocketAddr,
     last_token: AtomicU64,
 }
 
+impl Target {
+    pub(crate) fn new(proxy: SocketAddr, leases: SocketAddr) -> Target {
+        Target { proxy, leases, last_token: AtomicU64::new(0) }
+    }
+}
+
 /// Measures the row.
 pub(crate) fn measure(lab: &Lab<'_>, rounds: usize, table: &mut Table) -> Result<()> {
-    let gateway = Gateway::start(lab, &gateway::store_file(lab, "raises"))?;
-    let target = Arc::new(Target {
-        proxy: gateway.proxy,
-        leases: gateway.leases,
-        last_token: AtomicU64::new(0),
-    });
+    let gateway = Gateway::start(lab, &gateway::own_file(lab, "raises"))?;
+    let target = Arc::new(Target::new(gateway.proxy, gateway.leases));
     for (kind, name) in [(Kind::Ordered, "raises"), (Kind::Held, "leases + raises")] {
         let slice = |connections| per_second(lab, &target, kind, connections);
         slice(RESOURCES)?;
@@ -69,7 +71,13 @@ pub(crate) fn measure(lab: &Lab<'_>, rounds: usize, table: &mut Table) -> Result
     Ok(())
 }
 
-fn per_second(lab: &Lab<'_>, target: &Arc<Target>, kind: Kind, connections: usize) -> Result<f64> {
+/// Raises per second over so many connections, in one slice.
+pub(crate) fn per_second(
+    lab: &Lab<'_>,
+    target: &Arc<Target>,
+    kind: Kind,
+    connections: usize,
+) -> Result<f64> {
     let begin = lab.clock.now();
     let end = begin + SLICE;
     let raises = lab.block_on(async {

@@ -14,6 +14,7 @@ use crate::gateway::{self, Gateway};
 use crate::lab::Lab;
 use crate::process::Server;
 use crate::rows::Row;
+use crate::shared::Cluster;
 use crate::slices::{Competitor, Slice, take_turns};
 use crate::stats::Spread;
 use crate::table::Table;
@@ -26,6 +27,7 @@ enum Role {
     Fenced,
     Unfenced,
     Asking,
+    Shared,
 }
 
 impl Role {
@@ -36,6 +38,7 @@ impl Role {
             Role::Fenced => "fenced",
             Role::Unfenced => "unfenced",
             Role::Asking => "auth_request",
+            Role::Shared => "shared",
         }
     }
 }
@@ -52,7 +55,7 @@ struct Comparison {
 
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
 
-const COMPARISONS: [Comparison; 5] = [
+const COMPARISONS: [Comparison; 6] = [
     Comparison {
         row: Row::Harness,
         what: "CPU/request, nginx / nginx",
@@ -82,6 +85,14 @@ const COMPARISONS: [Comparison; 5] = [
         what: "CPU/request, fenced / auth_request",
         ours: Role::Fenced,
         theirs: Role::Asking,
+        connections: &CONNECTIONS,
+        figure: cpu,
+    },
+    Comparison {
+        row: Row::Shared,
+        what: "CPU/request, shared store / own file",
+        ours: Role::Shared,
+        theirs: Role::Fenced,
         connections: &CONNECTIONS,
         figure: cpu,
     },
@@ -175,6 +186,8 @@ fn explain(table: &mut Table, name: &'static str, connections: u32, slices: &[Sl
 struct Field {
     runners: Vec<Runner>,
     servers: Vec<Server>,
+    /// What the gateways with a shared store run on.
+    cluster: Option<Cluster>,
 }
 
 struct Runner {
@@ -188,7 +201,7 @@ struct Runner {
 impl Field {
     fn open(lab: &Lab<'_>, roles: &[Role], paths: u32) -> Result<Field> {
         let has = |role| roles.contains(&role);
-        let mut field = Field { runners: Vec::new(), servers: Vec::new() };
+        let mut field = Field { runners: Vec::new(), servers: Vec::new(), cluster: None };
         let ids: Vec<String> = (0..paths).map(|id| id.to_string()).collect();
         let mut tokens = vec![Token::MAX; ids.len()];
         let script = |name: &str, path: fn(&str) -> String, tokens: &[Token]| {
@@ -198,13 +211,23 @@ impl Field {
         };
         if has(Role::Fenced) || has(Role::Unfenced) {
             let Gateway { server, proxy, leases } =
-                Gateway::start(lab, &gateway::store_file(lab, "requests"))?;
+                Gateway::start(lab, &gateway::own_file(lab, "requests"))?;
             tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
             let fenced = script("fenced", gateway::held_path, &tokens)?;
             let unfenced = script("unfenced", gateway::unfenced_path, &tokens)?;
             let servers = field.keep([server]);
             field.enter(Role::Fenced, proxy, fenced, servers.clone());
             field.enter(Role::Unfenced, proxy, unfenced, servers);
+        }
+        if has(Role::Shared) {
+            let mut cluster = Cluster::start(lab)?;
+            // The others run on the same core, as idle as gateways are.
+            let Gateway { server, proxy, leases } = cluster.gateways.remove(0);
+            let tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
+            let shared = script("shared", gateway::held_path, &tokens)?;
+            let servers = field.keep([server]);
+            field.enter(Role::Shared, proxy, shared, servers);
+            field.cluster = Some(cluster);
         }
         // The peers get the very bytes that the fenced route gets.
         let same = script("peers", gateway::held_path, &tokens)?;

@@ -19,6 +19,16 @@ pub(crate) enum Row {
     Startup,
     /// Memory of 100,000 active resources
     Memory,
+    /// CPU per request with PostgreSQL, etcd and three instances against one machine's
+    Shared,
+    /// Raises per second in PostgreSQL, in parallel against one at a time
+    SharedRaises,
+    /// Raises per second in PostgreSQL against pgbench's upserts
+    Pgbench,
+    /// What a raise takes beyond one read of etcd and one commit
+    RaiseLatency,
+    /// Handover from one gateway to another
+    Takeover,
 }
 
 /// A limit of a figure.
@@ -78,10 +88,16 @@ impl Row {
             Row::Raises => "raises",
             Row::Startup => "startup",
             Row::Memory => "memory",
+            Row::Shared => "shared",
+            Row::SharedRaises => "pg-raises",
+            Row::Pgbench => "pgbench",
+            Row::RaiseLatency => "raise-ms",
+            Row::Takeover => "takeover",
         }
     }
 
-    /// What the row's ratio has to be; for `Memory`, MiB.
+    /// What the row's ratio has to be; for `Memory` it is MiB, for the last
+    /// two milliseconds.
     pub(crate) const fn goal(self) -> Goal {
         use Limit::{AtLeast, AtMost};
         let (must, aim) = match self {
@@ -95,6 +111,11 @@ impl Row {
             // "No growth", with room for the scatter of a few milliseconds.
             Row::Startup => (Some(AtMost(1.2)), None),
             Row::Memory => (Some(AtMost(64.0)), None),
+            Row::Shared => (Some(AtMost(1.05)), None),
+            Row::SharedRaises => (Some(AtLeast(10.0)), None),
+            Row::Pgbench => (Some(AtLeast(0.5)), Some(AtLeast(1.5))),
+            Row::RaiseLatency => (Some(AtMost(1.0)), None),
+            Row::Takeover => (Some(AtMost(10.0)), None),
         };
         Goal { must, aim }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::gateway::Gateway;
+use crate::gateway::{Backing, Gateway};
 use crate::lab::Lab;
 use crate::rows::Row;
 use crate::stats::Spread;
@@ -34,7 +34,7 @@ pub(crate) fn measure(lab: &Lab<'_>, rounds: usize, table: &mut Table) -> Result
 
 fn start_millis(lab: &Lab<'_>, store: &Path) -> Result<f64> {
     let before = lab.clock.now();
-    let gateway = Gateway::start(lab, store)?;
+    let gateway = Gateway::start(lab, &Backing::file(store))?;
     let took = lab.clock.now().since(before);
     drop(gateway);
     Ok(took.as_secs_f64() * 1e3)

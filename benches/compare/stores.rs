@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{Connection, SqliteConnection};
 
-use crate::gateway::{self, Gateway};
+use crate::gateway::{self, Backing, Gateway};
 use crate::lab::Lab;
 
 /// Fences in a full store.
@@ -27,7 +27,7 @@ const FILL: &str = "
 pub(crate) fn empty(lab: &Lab<'_>) -> Result<PathBuf> {
     let path = gateway::store_file(lab, "empty");
     if !path.exists() {
-        drop(Gateway::start(lab, &path)?);
+        drop(Gateway::start(lab, &Backing::file(&path))?);
     }
     Ok(path)
 }
@@ -37,7 +37,7 @@ pub(crate) fn full(lab: &Lab<'_>) -> Result<PathBuf> {
     let path = gateway::store_file(lab, "full");
     if !path.exists() {
         eprintln!("filling a store with {FENCES} fences");
-        drop(Gateway::start(lab, &path)?);
+        drop(Gateway::start(lab, &Backing::file(&path))?);
         lab.block_on(fill(&path)).context("filling a store")?;
     }
     Ok(path)

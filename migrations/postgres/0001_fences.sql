@@ -32,7 +32,9 @@ CREATE TABLE grants (
     number    bigint  NOT NULL,                -- tells this record from an earlier one of the same name
     revoked   boolean NOT NULL DEFAULT false,  -- a newer token waits for it
     drain_ms  bigint,                          -- how long its writes may finish; none: they are not cut
-    PRIMARY KEY (resource, epoch, token, instance)
+    -- In this order, so that looking for those of others passes over an instance's own, of which there may be
+    -- many that are about to be given back.
+    PRIMARY KEY (resource, instance, epoch, token)
 ) WITH (fillfactor = 80);
 
 CREATE INDEX grants_by_instance ON grants (instance);
@@ -75,13 +77,40 @@ BEGIN
         > (fences.epoch, fences.token, fences.confirmed);
 END $$;
 
+-- Marks grants as revoked, [{resource, epoch, token, instance, drain_ms}], and tells those who have them. The
+-- shortest drain counts.
+CREATE FUNCTION fencegate_revoke(older jsonb) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    told bigint[];
+BEGIN
+    WITH due AS (
+        SELECT g.resource, g.epoch, g.token, g.instance, o.drain_ms
+        FROM jsonb_to_recordset(older)
+            AS o (resource text, epoch bigint, token bigint, instance bigint, drain_ms bigint)
+        JOIN grants g USING (resource, instance, epoch, token)
+        WHERE NOT g.revoked OR g.drain_ms > o.drain_ms
+            OR g.drain_ms IS NULL AND o.drain_ms IS NOT NULL
+        ORDER BY g.resource, g.epoch, g.token, g.instance
+        FOR UPDATE OF g
+    ), revoked AS (
+        UPDATE grants g SET revoked = true, drain_ms = least(g.drain_ms, d.drain_ms)
+        FROM due d
+        WHERE (g.resource, g.instance, g.epoch, g.token)
+            = (d.resource, d.instance, d.epoch, d.token)
+        RETURNING g.instance
+    )
+    SELECT array_agg(DISTINCT instance) INTO told FROM revoked;
+    PERFORM pg_notify('fencegate', 'revoked:' || instance) FROM unnest(told) AS instance;
+END $$;
+
 -- One batch of raises: {instance, raises: [{nth, resource, epoch, token, confirmed, owner, settle_ms,
 -- number, drain_ms}]}. Answers {server, member, raised: [[epoch, token, confirmed, elsewhere]]}, in their order.
 CREATE FUNCTION fencegate_raise(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     me     bigint := (asked ->> 'instance')::bigint;
     raises jsonb  := asked -> 'raises';
-    told   bigint[];
+    older  jsonb;  -- grants of others below the marks
+    names  jsonb;  -- of their resources
 BEGIN
     IF NOT fencegate_is_member(me) THEN
         RETURN jsonb_build_object('server', fencegate_server(), 'member', false);
@@ -98,50 +127,47 @@ BEGIN
     WHERE r.settle_ms IS NOT NULL
     GROUP BY resource, epoch, token
     ORDER BY resource COLLATE "C"
-    ON CONFLICT (resource, epoch, token, instance) DO UPDATE
+    ON CONFLICT (resource, instance, epoch, token) DO UPDATE
         SET settle_ms = greatest(grants.settle_ms, excluded.settle_ms),
             number = greatest(grants.number, excluded.number);
 
     WITH newest AS (
-        SELECT resource, epoch, token, min(r.drain_ms) AS drain_ms
+        SELECT resource, f.epoch, f.token,
+            min(r.drain_ms) FILTER (WHERE (r.epoch, r.token) = (f.epoch, f.token)) AS drain_ms
         FROM jsonb_to_recordset(raises) AS r (resource text, epoch bigint, token bigint, drain_ms bigint)
-        JOIN fences f USING (resource, epoch, token)
-        GROUP BY resource, epoch, token
-    ), due AS (
-        SELECT g.resource, g.epoch, g.token, g.instance, n.drain_ms
-        FROM newest n JOIN grants g USING (resource)
-        WHERE (g.epoch, g.token) < (n.epoch, n.token) AND g.instance <> me
-            AND (NOT g.revoked OR g.drain_ms > n.drain_ms
-                OR g.drain_ms IS NULL AND n.drain_ms IS NOT NULL)
-        ORDER BY g.resource, g.epoch, g.token, g.instance
-        FOR UPDATE OF g
-    ), revoked AS (
-        UPDATE grants g SET revoked = true, drain_ms = least(g.drain_ms, d.drain_ms)
-        FROM due d
-        WHERE (g.resource, g.epoch, g.token, g.instance)
-            = (d.resource, d.epoch, d.token, d.instance)
-        RETURNING g.instance
+        JOIN fences f USING (resource)
+        GROUP BY resource, f.epoch, f.token
     )
-    SELECT array_agg(DISTINCT instance) INTO told FROM revoked;
-    PERFORM pg_notify('fencegate', 'revoked:' || instance) FROM unnest(told) AS instance;
+    SELECT jsonb_agg(jsonb_build_object('resource', g.resource, 'epoch', g.epoch, 'token', g.token,
+        'instance', g.instance, 'drain_ms', n.drain_ms)), jsonb_agg(g.resource)
+    INTO older, names
+    FROM newest n CROSS JOIN LATERAL (
+        SELECT * FROM grants g WHERE g.resource = n.resource AND g.instance < me
+        UNION ALL
+        SELECT * FROM grants g WHERE g.resource = n.resource AND g.instance > me
+    ) AS g
+    WHERE (g.epoch, g.token) < (n.epoch, n.token);
+    IF older IS NOT NULL THEN
+        PERFORM fencegate_revoke(older);
+    END IF;
 
     RETURN jsonb_build_object('server', fencegate_server(), 'member', true, 'raised', (
-        SELECT jsonb_agg(jsonb_build_array(f.epoch, f.token, f.confirmed, EXISTS (
-            SELECT FROM grants g
-            WHERE g.resource = f.resource AND (g.epoch, g.token) < (f.epoch, f.token)
-                AND g.instance <> me
-        )) ORDER BY r.nth)
+        SELECT jsonb_agg(jsonb_build_array(f.epoch, f.token, f.confirmed,
+            coalesce(names ? f.resource, false)) ORDER BY r.nth)
         FROM jsonb_to_recordset(raises) AS r (nth bigint, resource text) JOIN fences f USING (resource)
     ));
 END $$;
 
 -- {instance, asked: [{nth, resource, epoch, token}]} → {server, elsewhere: [whether others have grants below]}
 CREATE FUNCTION fencegate_elsewhere(asked jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('server', fencegate_server(), 'elsewhere', jsonb_agg(EXISTS (
-        SELECT FROM grants g
-        WHERE g.resource = r.resource AND (g.epoch, g.token) < (r.epoch, r.token)
-            AND g.instance <> (asked ->> 'instance')::bigint
-    ) ORDER BY r.nth))
+    SELECT jsonb_build_object('server', fencegate_server(), 'elsewhere', jsonb_agg(
+        EXISTS (SELECT FROM grants g
+            WHERE g.resource = r.resource AND g.instance < (asked ->> 'instance')::bigint
+                AND (g.epoch, g.token) < (r.epoch, r.token))
+        OR EXISTS (SELECT FROM grants g
+            WHERE g.resource = r.resource AND g.instance > (asked ->> 'instance')::bigint
+                AND (g.epoch, g.token) < (r.epoch, r.token))
+        ORDER BY r.nth))
     FROM jsonb_to_recordset(asked -> 'asked')
         AS r (nth bigint, resource text, epoch bigint, token bigint)
 $$;
@@ -154,7 +180,7 @@ $$;
 
 -- Deletes grants of one instance: {instance, grants: [{resource, epoch, token, number}]}, a request that comes late
 -- none but those it means. Who waits is told.
-CREATE FUNCTION fencegate_give_back(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION fencegate_delete(asked jsonb) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     waited_for text[];
 BEGIN
@@ -175,6 +201,14 @@ BEGIN
     )
     SELECT array_agg(DISTINCT resource) FILTER (WHERE revoked) INTO waited_for FROM deleted;
     PERFORM pg_notify('fencegate', 'given_back:' || resource) FROM unnest(waited_for) AS resource;
+END $$;
+
+-- The same, without waiting for the disk, as somebody may be waiting for it: a grant that comes back with a crash
+-- of the server is one too many, which costs a wait and nothing else.
+CREATE FUNCTION fencegate_give_back(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM fencegate_delete(asked);
     RETURN 'null';
 END $$;
 
@@ -345,7 +379,7 @@ BEGIN
             AS a (resource text, epoch bigint, token bigint, settle_ms bigint, number bigint)
         JOIN fences f USING (resource)
         ORDER BY resource COLLATE "C", a.epoch, a.token
-        ON CONFLICT (resource, epoch, token, instance) DO UPDATE
+        ON CONFLICT (resource, instance, epoch, token) DO UPDATE
             SET settle_ms = greatest(grants.settle_ms, excluded.settle_ms),
                 number = greatest(grants.number, excluded.number),
                 revoked = grants.revoked OR excluded.revoked;

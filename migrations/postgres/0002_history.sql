@@ -4,10 +4,16 @@ CREATE TABLE coordinator_history (
     history jsonb   NOT NULL
 );
 
--- {} → the history, or null
-CREATE FUNCTION fencegate_history(asked jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT history FROM coordinator_history), 'null')
-$$;
+-- {} → the history, or null. The lock makes the transaction one that is waited for until the standby has it:
+-- a primary whose standby took over answers mere reads with what it knew then, and would let a store look older
+-- than the coordinator that is not.
+CREATE FUNCTION fencegate_history(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    known jsonb;
+BEGIN
+    SELECT history INTO known FROM coordinator_history FOR UPDATE;
+    RETURN coalesce(known, 'null');
+END $$;
 
 -- {known: the history or null, new: the one to come} → whether `known` still stood, and is replaced
 CREATE FUNCTION fencegate_replace_history(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$

@@ -36,14 +36,7 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let limits = limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
-    check::coordinator_fits(
-        store.as_ref(),
-        coordinator.as_ref(),
-        routes.as_deref(),
-        settings,
-        mistakes,
-    );
-    check::settle_covers_timeout(store.as_ref(), upstreams.as_deref(), settings, mistakes);
+    check::coordinator_fits(store.as_ref(), coordinator.as_ref(), settings, mistakes);
     Some(Config {
         listen: listen?,
         store: store?,
@@ -99,7 +92,7 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
 /// `store.url_file` was replaced by what is in it before.
 fn store(mut from: Reader<'_>) -> Option<Store> {
     let store = from.read("url", values::store);
-    let direct = from.read_if_set("listen_url", values::postgres);
+    let direct = from.read_if_set("listen_url", values::store_server);
     let password = from.read_if_set("password_file", values::secret);
     let connections = from.read("connections", values::number(1000));
     let instance_ttl = from.read("instance_ttl", values::instance_ttl);

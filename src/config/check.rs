@@ -11,7 +11,7 @@ use super::mistakes::{Mistakes, Origin, shown};
 use super::pattern;
 use super::reader::Reader;
 use super::settings::{Settings, Value};
-use super::{Coordinator, Fenced, Route, Store, Tokens, Upstream};
+use super::{Coordinator, Store, Upstream};
 
 /// Checks what the whole configuration has to fulfil; `whole` is its place.
 pub(super) fn all(settings: &Settings, whole: &Origin, mistakes: &mut Mistakes) {
@@ -99,51 +99,18 @@ fn conflict(one: &str, other: &str) -> bool {
     router.insert(one, ()).and_then(|()| router.insert(other, ())).is_err()
 }
 
-/// The embedded coordinator keeps its leases in an SQLite store. Routes that take tokens from elsewhere do
-/// without any.
+/// The embedded coordinator keeps its leases in the file of an SQLite store.
 pub(super) fn coordinator_fits(
     store: Option<&Store>,
     coordinator: Option<&Coordinator>,
-    routes: Option<&[Route]>,
     settings: &Settings,
     mistakes: &mut Mistakes,
 ) {
-    let asks =
-        |route: &Route| route.tokens == Tokens::Held && route.fenced != Fenced::Only(Vec::new());
-    if let (Some(Store::Postgres(_)), Some(Coordinator::Embedded), Some(routes)) =
-        (store, coordinator, routes)
-        && let Some(route) = routes.iter().find(|route| asks(route))
-    {
+    if let (Some(Store::Postgres(_)), Some(Coordinator::Embedded)) = (store, coordinator) {
         let place = settings.origin(Slot { section: Section::Store, index: 0, name: "url" });
-        let message = format!(
-            "coordinator.url: the embedded coordinator needs store.url = \"sqlite:PATH\"; with a \
-             PostgreSQL store name another one, or set tokens = \"ordered\" on the route {:?}",
-            route.name
-        );
+        let message = "coordinator.url: the embedded coordinator needs store.url = \
+                       \"sqlite:PATH\"; with a PostgreSQL store name etcd://… or postgres://…";
         mistakes.push(&place, message);
-    }
-}
-
-/// Another instance takes one that stands still for dead, and nobody cuts the writes of that one: the
-/// settle time has to be true for a request that the upstream may work on for its whole `timeout`.
-pub(super) fn settle_covers_timeout(
-    store: Option<&Store>,
-    upstreams: Option<&[Upstream]>,
-    settings: &Settings,
-    mistakes: &mut Mistakes,
-) {
-    let (Some(Store::Postgres(_)), Some(upstreams)) = (store, upstreams) else { return };
-    for (index, upstream) in upstreams.iter().enumerate() {
-        if upstream.settle < upstream.timeout {
-            let place = settings.origin(Slot { section: Section::Upstream, index, name: "settle" });
-            let message = format!(
-                "upstream.settle is shorter than upstream.timeout on {:?}; with a store that several \
-                 instances share make it at least as long: an instance that stands still cuts \
-                 nothing, and its request may take effect for all of `timeout`",
-                upstream.name
-            );
-            mistakes.push(&place, message);
-        }
     }
 }
 
@@ -199,5 +166,26 @@ pub(super) fn warnings(config: &super::Config, settings: &Settings) -> Vec<Strin
         matches!(config.store, Store::Sqlite(_))
             .then(|| format!("{place}: store.{name}: has no effect on an SQLite store"))
     });
-    exposed.chain(without_effect).chain(of_postgres).collect()
+    let too_short = settle_shorter_than_timeout(config, settings);
+    exposed.chain(without_effect).chain(of_postgres).chain(too_short).collect()
+}
+
+/// Other instances take one that stands still for dead, and nobody cuts the writes of that one: what the
+/// upstream does with them for longer than the settle time comes too late.
+fn settle_shorter_than_timeout(config: &super::Config, settings: &Settings) -> Vec<String> {
+    if matches!(config.store, Store::Sqlite(_)) {
+        return Vec::new();
+    }
+    let upstreams = config.upstreams.iter().enumerate();
+    let short = upstreams.filter(|(_, upstream)| upstream.settle < upstream.timeout);
+    let warning = |(index, upstream): (usize, &Upstream)| {
+        let place = settings.origin(Slot { section: Section::Upstream, index, name: "settle" });
+        format!(
+            "{place}: upstream.settle: is shorter than the timeout of {:?}; where several instances share a \
+             store, no request may take effect later than that after its last byte, also one that \
+             nobody cuts off",
+            upstream.name
+        )
+    };
+    short.map(warning).collect()
 }

@@ -204,7 +204,7 @@ pub(super) enum StoreUrl {
 }
 
 /// `postgres://…`
-pub(super) fn postgres(text: &str) -> Result<PostgresUrl, String> {
+pub(super) fn store_server(text: &str) -> Result<PostgresUrl, String> {
     match text.split_once("://") {
         Some(("postgres" | "postgresql", _)) => PostgresUrl::parse(text),
         _ => Err("expected postgres://user@host:port/database".to_owned()),
@@ -233,7 +233,7 @@ pub(super) fn instance_ttl(text: &str) -> Result<Duration, String> {
 pub(super) fn store(text: &str) -> Result<StoreUrl, String> {
     // Nothing of an unknown URL is shown: it may hold a password anywhere.
     match text.split_once(':') {
-        Some(("postgres" | "postgresql", _)) => postgres(text).map(StoreUrl::Postgres),
+        Some(("postgres" | "postgresql", _)) => store_server(text).map(StoreUrl::Postgres),
         Some(("sqlite", "")) => Err("names no file".to_owned()),
         Some(("sqlite", path)) if path.starts_with("//") => {
             Err("takes a path and no //: sqlite:/absolute/path or sqlite:relative/path".to_owned())
@@ -276,7 +276,7 @@ pub(super) fn coordinator(text: &str) -> Result<CoordinatorUrl, String> {
     let with_tls = match scheme {
         "etcd" => false,
         "etcds" => true,
-        "postgres" | "postgresql" => return postgres_access(text).map(CoordinatorUrl::Postgres),
+        "postgres" | "postgresql" => return postgres(text).map(CoordinatorUrl::Postgres),
         _ => {
             let expected = "expected embedded, etcd://host:port,…, etcds://host:port,… or \
                             postgres://user@host:port/database";
@@ -299,10 +299,10 @@ pub(super) fn coordinator(text: &str) -> Result<CoordinatorUrl, String> {
 
 /// `postgres://…`, or `none`.
 pub(super) fn listen_url(text: &str) -> Result<Option<PostgresAccess>, String> {
-    if text == "none" { Ok(None) } else { postgres_access(text).map(Some) }
+    if text == "none" { Ok(None) } else { postgres(text).map(Some) }
 }
 
-fn postgres_access(text: &str) -> Result<PostgresAccess, String> {
+fn postgres(text: &str) -> Result<PostgresAccess, String> {
     text.parse().map_err(|error: InvalidPostgresUrl| error.to_string())
 }
 

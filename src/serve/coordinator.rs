@@ -9,8 +9,7 @@ use crate::clock::Clock;
 use crate::config;
 use crate::coordinator::etcd::Guarded;
 use crate::coordinator::{
-    Absent, Coordinator, CoordinatorError, Embedded, Etcd, Guard, GuardMetrics, LeaseMetrics,
-    Postgres,
+    Coordinator, CoordinatorError, Embedded, Etcd, Guard, GuardMetrics, LeaseMetrics, Postgres,
 };
 use crate::store::{Database, HistoryStore};
 
@@ -38,13 +37,10 @@ pub(super) async fn start(parts: Parts<'_>) -> Result<Started, ServeError> {
         return Err(ServeError::NotEtcd);
     }
     match config {
-        config::Coordinator::Embedded => match database {
-            Some(database) => {
-                Ok((Arc::new(Embedded::start(database, clock, tasks, metrics).await?), None))
-            }
-            // The configuration was refused if any route asks for one.
-            None => Ok((Arc::new(Absent), None)),
-        },
+        config::Coordinator::Embedded => {
+            let database = database.ok_or(ServeError::NoFile)?;
+            Ok((Arc::new(Embedded::start(database, clock, tasks, metrics).await?), None))
+        }
         config::Coordinator::Postgres(settings) => {
             Ok((Arc::new(Postgres::start(settings, clock, tasks, metrics).await?), None))
         }

@@ -22,6 +22,7 @@ mod migrate;
 mod others;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod url;
 mod wire;
 
@@ -35,6 +36,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use self::others::Others;
+use self::trust::Trust;
 use super::InstanceLease;
 use crate::clock::Clock;
 use crate::metrics::StoreMetrics;
@@ -59,6 +61,7 @@ pub struct Postgres(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     pool: PgPool,
+    trust: Trust,
     /// For what a pooler cannot do.
     direct: PgConnectOptions,
     clock: Clock,
@@ -88,7 +91,13 @@ impl Postgres {
         metrics: StoreMetrics,
     ) -> Result<Postgres, ConnectError> {
         let (pooled, direct) = connect::check(settings).await?;
+        let trust = Trust::new(clock);
+        let trusted = trust.clone();
         let pool = PgPoolOptions::new()
+            .before_acquire(move |_, connection| {
+                let is_trusted = trusted.is_in(connection.age);
+                Box::pin(async move { Ok(is_trusted) })
+            })
             .max_connections(settings.connections)
             .acquire_timeout(CONNECT_WITHIN)
             // It would double the round trips. A connection that is dead makes the call try again.
@@ -96,6 +105,7 @@ impl Postgres {
             .connect_lazy_with(pooled);
         Ok(Postgres(Arc::new(Inner {
             pool,
+            trust,
             direct,
             clock,
             tasks: tasks.clone(),

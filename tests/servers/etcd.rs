@@ -27,6 +27,8 @@ pub(crate) struct Etcd {
 struct Member {
     client: u16,
     peer: u16,
+    /// Where the other members are told to reach it: what leads to `peer`, or that itself.
+    entrance: u16,
     /// Health and metrics, always without TLS.
     metrics: u16,
     data: PathBuf,
@@ -42,7 +44,7 @@ impl Etcd {
     /// The same with further flags.
     pub(crate) fn with_flags(flags: &[&str]) -> Etcd {
         let quick = ["--heartbeat-interval=20", "--election-timeout=200"];
-        Etcd::launch(1, "http", &[&quick, flags].concat())
+        Etcd::launch(1, "http", &[&quick, flags].concat(), |peer| peer)
     }
 
     /// One member that speaks TLS alone, to clients with a certificate of this CA.
@@ -54,24 +56,33 @@ impl Etcd {
             flag("key-file", key),
             "--client-cert-auth".to_owned(),
         ];
-        Etcd::launch(1, "https", &flags.each_ref().map(String::as_str))
+        Etcd::launch(1, "https", &flags.each_ref().map(String::as_str), |peer| peer)
     }
 
     /// Three members.
     pub(crate) fn cluster() -> Etcd {
-        Etcd::launch(3, "http", &[])
+        Etcd::cluster_behind(|peer| peer)
     }
 
-    fn launch(size: usize, scheme: &'static str, flags: &[&str]) -> Etcd {
+    /// Three members that reach each other by other ports, which lead to their own.
+    pub(crate) fn cluster_behind(entrance_to: impl FnMut(u16) -> u16) -> Etcd {
+        Etcd::launch(3, "http", &[], entrance_to)
+    }
+
+    fn launch(
+        size: usize,
+        scheme: &'static str,
+        flags: &[&str],
+        mut entrance_to: impl FnMut(u16) -> u16,
+    ) -> Etcd {
         for _ in 0..ATTEMPTS {
             let directory = tempfile::tempdir().expect("a temporary directory");
             let members = (0..size)
-                .map(|nth| Member {
-                    client: free_port(),
-                    peer: free_port(),
-                    metrics: free_port(),
-                    data: directory.path().join(format!("m{nth}.data")),
-                    child: None,
+                .map(|nth| {
+                    let (client, peer, metrics) = (free_port(), free_port(), free_port());
+                    let (entrance, child) = (entrance_to(peer), None);
+                    let data = directory.path().join(format!("m{nth}.data"));
+                    Member { client, peer, entrance, metrics, data, child }
                 })
                 .collect();
             let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -96,18 +107,30 @@ impl Etcd {
         self.directory.path()
     }
 
+    /// Starts a member that has ended, if it has, and does not wait until it is well.
+    pub(crate) fn tend(&mut self, nth: usize) {
+        let child = &mut self.members[nth].child;
+        let is_running = child
+            .as_mut()
+            .is_some_and(|child| child.try_wait().expect("it is our child").is_none());
+        if !is_running {
+            self.spawn(nth);
+        }
+    }
+
     fn spawn(&mut self, nth: usize) {
         let cluster = self.initial_cluster();
         let member = &mut self.members[nth];
         let log = std::fs::File::create(self.directory.path().join(format!("m{nth}.log")));
         let client = format!("{}://127.0.0.1:{}", self.scheme, member.client);
         let peer = format!("http://127.0.0.1:{}", member.peer);
+        let entrance = format!("http://127.0.0.1:{}", member.entrance);
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "etcd", "--name", &format!("m{nth}")])
             .arg("--data-dir")
             .arg(&member.data)
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &entrance])
             .args(["--initial-cluster", &cluster, "--initial-cluster-token", "test"])
             .args(["--listen-metrics-urls", &format!("http://127.0.0.1:{}", member.metrics)])
             .args(["--logger", "zap", "--log-level", "warn"])
@@ -123,7 +146,7 @@ impl Etcd {
     fn initial_cluster(&self) -> String {
         let members = self.members.iter().enumerate();
         let members: Vec<_> = members
-            .map(|(nth, member)| format!("m{nth}=http://127.0.0.1:{}", member.peer))
+            .map(|(nth, member)| format!("m{nth}=http://127.0.0.1:{}", member.entrance))
             .collect();
         members.join(",")
     }

@@ -177,7 +177,8 @@ fn what_is_logged_is_checked_with_everything_else() {
 }
 
 const POSTGRES: &str = "[[upstream]]\nurl = \"http://127.0.0.1:9000\"\n\n\
-                        [[route]]\npath = \"/{*rest}\"\ntokens = \"ordered\"\n";
+                        [[route]]\npath = \"/{*rest}\"\n\
+                        [coordinator]\nurl = \"etcd://127.0.0.1:2379\"\n";
 
 #[test]
 fn every_key_of_a_postgresql_store_changes_the_configuration() {

@@ -80,6 +80,9 @@ impl Postgres {
         if !is_whole {
             connection.close_on_drop();
         }
+        if !matches!(&answered, Ok(answer) if answer.as_ref().err().is_none_or(is_quick)) {
+            self.0.trust.lose();
+        }
         let rows = answered.unwrap_or_else(|_| {
             Err(sqlx::Error::Protocol("the server took longer than 8 s".into()))
         })?;
@@ -114,6 +117,12 @@ fn is_about_the_connection(error: &sqlx::Error) -> bool {
         }),
         _ => false,
     }
+}
+
+/// Whether the server refused, and not its patience ran out: with a statement, or with a lock.
+fn is_quick(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| !matches!(&*code, "57014" | "55P03"))
 }
 
 fn said(error: &sqlx::Error) -> Arc<str> {

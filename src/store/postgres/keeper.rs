@@ -65,6 +65,7 @@ impl Keeper {
         let joined = store.join(ttl).await?;
         store.set_server(joined.server);
         lease.begin(joined.id, joined.sent, ttl);
+        store.set_present(&lease);
         let (deadline, renew_at) = (joined.sent + ttl, joined.sent + ttl / 3);
         Ok(Keeper { store: store.clone(), ttl, metrics, lease, deadline, renew_at })
     }
@@ -81,7 +82,6 @@ impl Keeper {
     pub fn keep(self, member: Arc<dyn Member>) -> Kept {
         let (stop, work) = (CancellationToken::new(), TaskTracker::new());
         let kept = Kept { store: self.store.clone(), stop: stop.clone(), work: work.clone() };
-        kept.store.set_present(&self.lease);
         let metrics = self.metrics.clone();
         listen::spawn(&kept.store, &member, &metrics, &stop, &work);
         work.spawn(async move {
@@ -157,6 +157,7 @@ impl Keeper {
     /// Ends this run and begins the next, however long the store takes for it.
     async fn start_over(&mut self, member: &dyn Member, why: &'static str) {
         self.lease.end();
+        self.store.0.trust.lose();
         self.metrics.starts_over.inc();
         let old = self.id();
         tracing::error!(instance = %old, why, "this instance starts over: what was in flight is cut");

@@ -84,8 +84,11 @@ fn a_full_disk_refuses_new_tokens_and_nothing_else_until_there_is_room() {
     let api = Downstream::start();
     let disk = SmallDisk::mount("150m");
     let server = Postgres::start_below(disk.path(), "");
-    let mut one =
-        Gateway::one_of_several(api.address, &store(server.port()).replace("\"2s\"", "\"60s\""));
+    let mut one = Gateway::one_of_several(
+        api.address,
+        &store(server.port()).replace("\"2s\"", "\"60s\""),
+        &server.url(),
+    );
     one.start();
     assert_eq!(one.put("/x", 5, "x").status, 200);
 

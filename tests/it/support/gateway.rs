@@ -71,14 +71,28 @@ impl Gateway {
         gateway
     }
 
-    /// One of several on a PostgreSQL server: `store` is the table `[store]`. It takes any token that is newer
-    /// on its one route for all paths. Not started yet.
-    pub fn one_of_several(downstream: SocketAddr, store: &str) -> Gateway {
+    /// One of several on a PostgreSQL server: `store` is the table `[store]`, and leases are at `coordinator`. It
+    /// takes any token that is newer on its one route for all paths. Not started yet.
+    pub fn one_of_several(downstream: SocketAddr, store: &str, coordinator: &str) -> Gateway {
+        Gateway::shared(downstream, store, coordinator, "ordered")
+    }
+
+    /// The same for tokens that the coordinator confirms.
+    pub fn one_of_several_for_holders(
+        downstream: SocketAddr,
+        store: &str,
+        coordinator: &str,
+    ) -> Gateway {
+        Gateway::shared(downstream, store, coordinator, "held")
+    }
+
+    fn shared(downstream: SocketAddr, store: &str, coordinator: &str, tokens: &str) -> Gateway {
         let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));
         let config = format!(
             "[[upstream]]\nname = \"api\"\nurl = \"http://{downstream}\"\ntimeout = \"20s\"\n\
              settle = \"1s\"\n[[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\n\
-             tokens = \"ordered\"\ndrain = \"1s\"\nwait = \"20s\"\n"
+             tokens = \"{tokens}\"\ndrain = \"1s\"\nwait = \"20s\"\n\
+             [coordinator]\nurl = \"{coordinator}\"\n"
         );
         let nowhere = dir.path().join("no.db");
         Gateway::configured(dir, nowhere, store, &config)
