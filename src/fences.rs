@@ -191,7 +191,7 @@ impl Fences {
         now: Boottime,
     ) -> Option<Result<Permit, Refused>> {
         let slot = self.slots.get(resource)?;
-        if !slot.lease.is_live(now) {
+        if !slot.lease.is_live(now) || self.shared.is_closed() {
             return None;
         }
         let (step, rank) = ask(&slot, token, terms, self.coordinator.epoch(), now);
