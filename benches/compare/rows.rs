@@ -22,10 +22,12 @@ pub(crate) enum Row {
     /// CPU per request with PostgreSQL, etcd and three instances against one machine's
     Shared,
     /// Raises per second in PostgreSQL, in parallel against one at a time
+    #[value(name = "pg-raises")]
     SharedRaises,
     /// Raises per second in PostgreSQL against pgbench's upserts
     Pgbench,
     /// What a raise takes beyond one read of etcd and one commit
+    #[value(name = "raise-ms")]
     RaiseLatency,
     /// Handover from one gateway to another
     Takeover,
