@@ -152,7 +152,7 @@ impl Cell {
         }
         if DRAINS
             && self.tenures.len() > 1
-            && let Some(drain) = self.drain(terms.drain, now)
+            && let Some(drain) = self.make_way(terms.drain, now)
         {
             return drain;
         }
@@ -193,21 +193,15 @@ impl Cell {
         }
     }
 
-    /// Whether older tenures still have to end, cutting those whose time is up.
-    fn drain(&mut self, limit: Option<Duration>, now: Boottime) -> Option<Step> {
-        self.drain_first(self.tenures.len() - 1, limit, now)
-    }
-
-    fn drain_first(
-        &mut self,
-        count: usize,
-        limit: Option<Duration>,
-        now: Boottime,
-    ) -> Option<Step> {
+    /// Whether tenures below the mark still have to end, cutting those that took longer than `limit`. `None`:
+    /// nothing below it is under way any more, here.
+    pub fn make_way(&mut self, limit: Option<Duration>, now: Boottime) -> Option<Step> {
+        let mark = self.rank();
+        let below = self.tenures.partition_point(|tenure| Some(tenure.rank) < mark);
         let mut again_at = None;
         let mut cut = false;
         let mut waiting = false;
-        for older in &mut self.tenures[..count] {
+        for older in &mut self.tenures[..below] {
             if older.is_over(now) {
                 continue;
             }
@@ -279,13 +273,6 @@ impl Cell {
     #[must_use]
     pub fn minds_elsewhere(&self, rank: Rank) -> bool {
         self.elsewhere && self.phase == Phase::Open && self.rank() == Some(rank)
-    }
-
-    /// Makes room for a newer token of another instance, whose route cuts after `limit`; `None`: nothing
-    /// below the mark is under way any more.
-    pub fn make_way(&mut self, limit: Option<Duration>, now: Boottime) -> Option<Step> {
-        let below = self.tenures.partition_point(|tenure| Some(tenure.rank) < self.rank());
-        self.drain_first(below, limit, now)
     }
 
     /// A write that was admitted with this token ended.
