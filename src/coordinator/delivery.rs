@@ -1,12 +1,25 @@
-//! How a granted lease gets from the task that acquired it to the caller, or back.
+//! How work gets to its end, and its answer to the caller, whether that one stays or leaves; and how a granted
+//! lease gets from the task that acquired it to the caller, or back.
 //!
 //! An acquisition runs in a task of its own, so that it cannot be dropped between the moment at
 //! which a token is issued and the answer. Invariant: a lease is either with a caller that went on
 //! with it, or it comes back here to be released; its token is then a gap that grants nothing.
 
 use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 
 use super::{Acquired, CoordinatorError, Lease};
+
+/// Does `work` to its end even if the caller leaves: what was done to a lease has to be counted and told to
+/// those who wait for it, and a connection that is left in the middle of a call is lost.
+pub(super) async fn to_the_end<T: Send + 'static>(
+    tasks: &TaskTracker,
+    work: impl Future<Output = Result<T, CoordinatorError>> + Send + 'static,
+) -> Result<T, CoordinatorError> {
+    tasks.spawn(work).await.map_err(|error| {
+        CoordinatorError::Unavailable(format!("its work was broken off: {error}"))
+    })?
+}
 
 /// The answer, and the means to say that it has arrived. Dropping that, wherever the answer is on
 /// its way, says that nobody has it.

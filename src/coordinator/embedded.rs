@@ -86,17 +86,6 @@ impl Embedded {
         });
         Ok(Embedded { shared, holders, _sweeping: stop.drop_guard() })
     }
-
-    /// Does `work` to its end even if the caller leaves, since what the store did has to be counted
-    /// and told to those who wait.
-    async fn to_the_end<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, CoordinatorError>> + Send + 'static,
-    ) -> Result<T, CoordinatorError> {
-        self.shared.tasks.spawn(work).await.map_err(|error| {
-            CoordinatorError::Unavailable(format!("its work was broken off: {error}"))
-        })?
-    }
 }
 
 #[async_trait]
@@ -122,7 +111,10 @@ impl Coordinator for Embedded {
         ttl: Option<Duration>,
     ) -> Result<Option<Lease>, CoordinatorError> {
         let shared = Arc::clone(&self.shared);
-        self.to_the_end(async move { shared.renew(resource, owner, token, ttl).await }).await
+        delivery::to_the_end(&self.shared.tasks, async move {
+            shared.renew(resource, owner, token, ttl).await
+        })
+        .await
     }
 
     async fn release(
@@ -132,7 +124,10 @@ impl Coordinator for Embedded {
         token: Token,
     ) -> Result<Released, CoordinatorError> {
         let shared = Arc::clone(&self.shared);
-        self.to_the_end(async move { shared.release(resource, owner, token).await }).await
+        delivery::to_the_end(&self.shared.tasks, async move {
+            shared.release(resource, owner, token).await
+        })
+        .await
     }
 
     async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError> {

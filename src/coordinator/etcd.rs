@@ -136,17 +136,6 @@ impl Etcd {
     pub fn guard(&self) -> Option<Arc<Guard>> {
         self.shared.guard.clone()
     }
-
-    /// Does `work` to its end even if the caller leaves, since what etcd did has to be counted and
-    /// told to those who wait.
-    async fn to_the_end<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, CoordinatorError>> + Send + 'static,
-    ) -> Result<T, CoordinatorError> {
-        self.shared.tasks.spawn(work).await.map_err(|error| {
-            CoordinatorError::Unavailable(format!("its work was broken off: {error}"))
-        })?
-    }
 }
 
 #[async_trait]
@@ -172,7 +161,7 @@ impl Coordinator for Etcd {
         ttl: Option<Duration>,
     ) -> Result<Option<Lease>, CoordinatorError> {
         let shared = Arc::clone(&self.shared);
-        self.to_the_end(async move {
+        delivery::to_the_end(&self.shared.tasks, async move {
             let renewed = shared.renew(&resource, &owner, token, ttl).await?;
             if renewed.is_none() {
                 shared.metrics.renewal_refused(&resource, &owner, token);
@@ -189,7 +178,10 @@ impl Coordinator for Etcd {
         token: Token,
     ) -> Result<Released, CoordinatorError> {
         let shared = Arc::clone(&self.shared);
-        self.to_the_end(async move { Ok(shared.release(resource, owner, token).await?) }).await
+        delivery::to_the_end(&self.shared.tasks, async move {
+            Ok(shared.release(resource, owner, token).await?)
+        })
+        .await
     }
 
     async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError> {

@@ -92,17 +92,6 @@ impl Postgres {
         });
         Ok(Postgres { shared, holders, _upkeep: stop.drop_guard() })
     }
-
-    /// Does `work` to its end even if the caller leaves, since what the database did has to be
-    /// counted, and a connection that is left in the middle of a call is lost.
-    async fn to_the_end<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, CoordinatorError>> + Send + 'static,
-    ) -> Result<T, CoordinatorError> {
-        self.shared.tasks.spawn(work).await.map_err(|error| {
-            CoordinatorError::Unavailable(format!("its work was broken off: {error}"))
-        })?
-    }
 }
 
 #[async_trait]
@@ -128,7 +117,10 @@ impl Coordinator for Postgres {
         ttl: Option<Duration>,
     ) -> Result<Option<Lease>, CoordinatorError> {
         let shared = Arc::clone(&self.shared);
-        self.to_the_end(async move { shared.renew(resource, owner, token, ttl).await }).await
+        delivery::to_the_end(&self.shared.tasks, async move {
+            shared.renew(resource, owner, token, ttl).await
+        })
+        .await
     }
 
     async fn release(
@@ -138,7 +130,10 @@ impl Coordinator for Postgres {
         token: Token,
     ) -> Result<Released, CoordinatorError> {
         let shared = Arc::clone(&self.shared);
-        self.to_the_end(async move { shared.release(resource, owner, token).await }).await
+        delivery::to_the_end(&self.shared.tasks, async move {
+            shared.release(resource, owner, token).await
+        })
+        .await
     }
 
     async fn holder(&self, resource: Resource) -> Result<Holding, CoordinatorError> {
@@ -156,7 +151,10 @@ impl Coordinator for Postgres {
         limit: u32,
     ) -> Result<Vec<Lease>, CoordinatorError> {
         let database = self.shared.database.clone();
-        self.to_the_end(async move { verbs::list(&database, after.as_ref(), limit).await }).await
+        delivery::to_the_end(&self.shared.tasks, async move {
+            verbs::list(&database, after.as_ref(), limit).await
+        })
+        .await
     }
 }
 
