@@ -10,6 +10,7 @@
 
 mod body;
 mod connection;
+mod credential;
 mod destination;
 mod forward;
 mod head;

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::backend::Opened;
+use crate::access::Access;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
@@ -31,7 +32,7 @@ use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::token_gauges::TokenGauges;
-use crate::{http_server, lease_api};
+use crate::{http_server, lease_api, live_file};
 
 /// For clients of the lease and admin listeners, and for the store, at the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -147,6 +148,7 @@ impl Running {
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
+        let access = Access::new(config.access.credentials.clone(), clock, &registry)?;
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
@@ -159,13 +161,17 @@ impl Running {
             registry,
             guard,
             ready: Arc::new(AtomicBool::new(true)),
+            open_metrics: config.access.open_metrics,
         };
         let ready = Arc::clone(&admin.ready);
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
-        let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
+        let leases =
+            lease_api::router(coordinator, &access, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
+        api_tasks.spawn(live_file::watch(config.live_files(), admin_closing.clone()));
         spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
-        spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
+        let admin = admin::router(admin, &access);
+        spawn_api(listeners.admin, admin, admin_closing.clone(), &api_tasks);
         Ok(Running {
             config,
             fences,

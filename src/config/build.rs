@@ -13,7 +13,7 @@ use super::values::StoreUrl;
 use super::{
     Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens, Upstream,
 };
-use super::{check, coordinator, pattern, values};
+use super::{access, check, coordinator, pattern, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 
 const KIB: u64 = 1024;
@@ -27,6 +27,7 @@ const SOLE: &str = "default";
 /// `None` if anything could not be read; the mistakes say what.
 pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Config> {
     let listen = listen(Reader::single(Section::Listen, settings, mistakes));
+    let access = access::access(Reader::single(Section::Access, settings, mistakes));
     let store = store(Reader::single(Section::Store, settings, mistakes));
     let coordinator =
         coordinator::coordinator(Reader::single(Section::Coordinator, settings, mistakes));
@@ -36,9 +37,11 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let limits = limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
+    check::exposed_listeners(settings, mistakes);
     check::coordinator_fits(store.as_ref(), coordinator.as_ref(), settings, mistakes);
     Some(Config {
         listen: listen?,
+        access: access?,
         store: store?,
         coordinator: coordinator?,
         upstreams: upstreams?,
@@ -126,6 +129,7 @@ fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
     let settle = from.read("settle", values::positive_duration);
     let connect_timeout = from.read("connect_timeout", values::positive_duration);
     let idle = from.read("idle", values::duration);
+    let credential = access::upstream_credential(&mut from);
     Some(Upstream {
         name: name?,
         authority: authority?,
@@ -133,6 +137,7 @@ fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
         settle: settle?,
         connect_timeout: connect_timeout?,
         idle: idle?,
+        credential: credential?,
     })
 }
 

@@ -10,6 +10,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Section {
     Listen,
+    Access,
     Store,
     Coordinator,
     Upstream,
@@ -74,6 +75,8 @@ pub(super) const KEYS: &[Key] = {
         key(S::Listen, "leases", Kind::Address, Default("127.0.0.1:8081")),
         key(S::Listen, "admin", Kind::Address, Default("127.0.0.1:9090")),
         key(S::Listen, "workers", Kind::Number, Means("one per core", "4")),
+        key(S::Access, "credentials", Kind::File, Means("none", "/etc/fencegate/credentials.toml")),
+        key(S::Access, "metrics", Kind::Choice(&["credential", "open"]), Default("credential")),
         key(S::Store, "url", Kind::Url, Default("sqlite:fencegate.db")),
         key(S::Store, "url_file", Kind::File, Means("`url` holds", "/run/secrets/store-url")),
         key(S::Store, "password_file", Kind::File, Means("none", "/run/secrets/store-password")),
@@ -111,6 +114,13 @@ pub(super) const KEYS: &[Key] = {
         key(S::Upstream, "settle", Kind::Duration, Default("30s")),
         key(S::Upstream, "connect_timeout", Kind::Duration, Default("5s")),
         key(S::Upstream, "idle", Kind::Duration, Default("4s")),
+        key(S::Upstream, "credential_file", Kind::File, Means("none", "/run/secrets/ledger")),
+        key(
+            S::Upstream,
+            "credential_header",
+            Kind::Text,
+            Means("`Authorization`", "Authorization"),
+        ),
         key(S::Route, "name", Kind::Name, sole_name("accounts")),
         key(S::Route, "path", Kind::Pattern, Mistake("/accounts/{account}/{*rest}")),
         key(S::Route, "resource", Kind::Template, Default("{path}")),
@@ -156,8 +166,9 @@ const fn key(section: Section, name: &'static str, kind: Kind, absent: Absent) -
 
 impl Section {
     /// Every section, in the order in which they are printed.
-    pub(super) const ALL: [Section; 8] = [
+    pub(super) const ALL: [Section; 9] = [
         Section::Listen,
+        Section::Access,
         Section::Store,
         Section::Coordinator,
         Section::Upstream,
@@ -174,6 +185,7 @@ impl Section {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Section::Listen => "listen",
+            Section::Access => "access",
             Section::Store => "store",
             Section::Coordinator => "coordinator",
             Section::Upstream => "upstream",

@@ -21,7 +21,7 @@ use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{destination, target};
+use super::{credential, destination, target};
 use crate::clock::{Boottime, Clock};
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
@@ -314,6 +314,9 @@ fn outgoing(
         && let Ok(host) = HeaderValue::from_str(&upstream.authority)
     {
         request.headers_mut().insert(HOST, host);
+    }
+    if let Some(credential) = &upstream.credential {
+        credential::put_on(credential, request.headers_mut());
     }
     request
 }

@@ -26,6 +26,7 @@ const POOL_CONNECTIONS: usize = 512;
 
 pub(super) struct Upstream {
     pub(super) authority: String,
+    pub(super) credential: Option<config::UpstreamCredential>,
     connect_timeout: Duration,
     idle: Duration,
     clock: Clock,
@@ -65,6 +66,7 @@ impl Upstream {
     pub(super) fn new(config: &config::Upstream, clock: Clock, runtime: Handle) -> Upstream {
         Upstream {
             authority: config.authority.clone(),
+            credential: config.credential.clone(),
             connect_timeout: config.connect_timeout,
             idle: config.idle,
             clock,
