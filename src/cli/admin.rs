@@ -4,9 +4,11 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use http::header::AUTHORIZATION;
 use reqwest::Method;
 use serde_json::Value;
 
+use super::client_args::BearerToken;
 use crate::problem::Code;
 use crate::worker::{base_url, exit};
 
@@ -15,6 +17,8 @@ pub(super) struct AdminAddress {
     /// The gateway's admin listener
     #[arg(long = "admin", env = "FENCEGATE_ADMIN", default_value = "http://127.0.0.1:9090")]
     url: String,
+    #[command(flatten)]
+    token: BearerToken,
 }
 
 /// For the whole exchange with the gateway.
@@ -27,6 +31,8 @@ const NO_SUCH_THING: u8 = 1;
 pub(super) enum Failure {
     #[error("--admin {url:?}: {why}; give an address such as http://127.0.0.1:9090")]
     Usage { url: String, why: String },
+    #[error("{0}")]
+    Token(String),
     #[error("{code}: {detail}")]
     Refused { code: String, detail: String },
     #[error("no answer from {admin}; is it the admin listener of a running gateway? {error}")]
@@ -72,6 +78,9 @@ impl AdminAddress {
             .build()
             .map_err(unreachable)?;
         let mut request = client.request(method, format!("{base}{path}"));
+        if let Some(token) = self.token.open().map_err(Failure::Token)? {
+            request = request.header(AUTHORIZATION, token.field());
+        }
         if let Some(body) = body {
             request = request.body(body.to_string());
         }
@@ -95,7 +104,7 @@ impl Failure {
                 .any(|known| known.as_str() == code)
         };
         match self {
-            Failure::Usage { .. } => exit::USAGE,
+            Failure::Usage { .. } | Failure::Token(_) => exit::USAGE,
             Failure::Refused { code, .. } if is_answer(code) => NO_SUCH_THING,
             Failure::Refused { .. } | Failure::Unreachable { .. } => exit::UNAVAILABLE,
             Failure::System(_) => exit::SYSTEM,

@@ -8,11 +8,13 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use http::header::AUTHORIZATION;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::token_file::TokenFile;
 use super::wire::{AcquireBody, Holder, Lease, LeasePage, ProblemBody, RenewBody};
 use crate::fence::{Owner, Resource, Token};
 
@@ -31,6 +33,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 pub struct LeaseClient {
     http: reqwest::Client,
     base: String,
+    token: Option<TokenFile>,
 }
 
 /// Why the lease API did not do what was asked.
@@ -127,7 +130,13 @@ impl LeaseClient {
             .tcp_keepalive_retries(3)
             .build()
             .map_err(|error| invalid(chain(&error)))?;
-        Ok(LeaseClient { http, base })
+        Ok(LeaseClient { http, base, token: None })
+    }
+
+    /// The same, known by a bearer token.
+    #[must_use]
+    pub fn with_token(self, token: TokenFile) -> LeaseClient {
+        LeaseClient { token: Some(token), ..self }
     }
 
     /// Acquires the lease, waiting up to `wait` for a holder to let go. Dropping the future gives
@@ -202,10 +211,15 @@ impl LeaseClient {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http
+        let request = self
+            .http
             .request(method, format!("{}{path}", self.base))
             .header("content-type", "application/json")
-            .timeout(ANSWER_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT);
+        match &self.token {
+            Some(token) => request.header(AUTHORIZATION, token.field()),
+            None => request,
+        }
     }
 
     fn of(&self, resource: &Resource, rest: &str) -> Result<String, LeaseError> {
