@@ -28,6 +28,7 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use self::input::{LimitQuery, PageQuery, bounded, parse_json, parse_query};
 pub(crate) use self::resource_name::ResourceName;
+pub use crate::tls::PeerIdentity;
 use self::write_timeout::WriteTimeout;
 use crate::problem::{Code, Problem};
 

@@ -1,0 +1,5 @@
+//! TLS: certificates and keys from files, on the listeners and to upstreams.
+
+mod identity;
+
+pub use identity::PeerIdentity;
