@@ -36,7 +36,7 @@ use self::throttle::Throttle;
 pub use self::token::{TOKEN_PREFIX, TokenHash, new_token};
 pub use self::verb::{Scope, Verb};
 use crate::clock::Clock;
-use crate::http_server;
+use crate::http_server::{self, PeerIdentity};
 use crate::live_file::LiveFile;
 use crate::problem::{Code, Problem};
 use crate::trace::{TraceId, TraceIds};
@@ -142,7 +142,7 @@ impl Access {
                 .map_err(|why| self.refused(listener, Reason::Forbidden, why))
                 .and_then(|()| match known {
                     None => Ok(Standing::Anyone),
-                    Some(known) => self.identify(listener, &known, headers),
+                    Some(known) => self.identify(listener, &known, request),
                 })
         };
         let caller = |standing| Caller { access: Arc::clone(self), listener, standing, trace_id };
@@ -156,16 +156,22 @@ impl Access {
         &self,
         listener: Listener,
         known: &Credentials,
-        headers: &HeaderMap,
+        request: &Request,
     ) -> Result<Standing, Box<Problem>> {
         let unknown = |why| self.refused(listener, Reason::Unauthenticated, why);
-        let Some(token) = bearer(headers).map_err(unknown)? else {
-            return Err(unknown("send a credential: Authorization: Bearer TOKEN".to_owned()));
+        let shown = request.extensions().get::<PeerIdentity>();
+        let (found, why) = match (bearer(request.headers()).map_err(unknown)?, shown) {
+            (Some(token), _) => {
+                (known.of_token(token), "the bearer token is not known here (any more)")
+            }
+            (None, Some(certificate)) => (
+                known.of_certificate(certificate.names()),
+                "no name in the certificate is known here, or names of several are",
+            ),
+            (None, None) => (None, "send a credential: Authorization: Bearer TOKEN"),
         };
-        let credential = known.of_token(token);
-        credential
-            .map(|found| Standing::Known(Arc::clone(found)))
-            .ok_or_else(|| unknown("the bearer token is not known here (any more)".to_owned()))
+        let found = found.map(|found| Standing::Known(Arc::clone(found)));
+        found.ok_or_else(|| unknown(why.to_owned()))
     }
 
     /// Counts a refusal of somebody without a name, and logs it now and then: whoever could write a

@@ -28,9 +28,9 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use self::input::{LimitQuery, PageQuery, bounded, parse_json, parse_query};
 pub(crate) use self::resource_name::ResourceName;
-pub use crate::tls::PeerIdentity;
 use self::write_timeout::WriteTimeout;
 use crate::problem::{Code, Problem};
+pub use crate::tls::PeerIdentity;
 
 /// The largest body that [`read_body`] takes.
 pub const BODY_BYTES: usize = 16 * 1024;
@@ -57,7 +57,8 @@ const LIMITS: Limits = Limits {
 };
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers by problem documents to what `router` has nothing for.
+/// Answers by problem documents to what `router` has nothing for. Apart from [`serve`], so that a guard can
+/// stand in front of these answers as well.
 pub(crate) fn complete(router: Router) -> Router {
     router.fallback(no_route).method_not_allowed_fallback(method_not_allowed)
 }

@@ -6,6 +6,7 @@
 
 mod file;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use subtle::{ConditionallySelectable, ConstantTimeEq};
@@ -34,6 +35,8 @@ pub struct Credential {
 pub struct Credentials {
     /// Each with whose it is, as a position in `known`.
     tokens: Vec<(TokenHash, u32)>,
+    /// By each name in a certificate.
+    certificates: BTreeMap<String, u32>,
     known: Vec<Arc<Credential>>,
 }
 
@@ -63,6 +66,16 @@ impl Credentials {
             found = u32::conditional_select(&found, whose, hash.ct_eq(&presented));
         }
         self.known.get(usize::try_from(found).ok()?)
+    }
+
+    /// Whose certificate this is, by the names in it; nobody's, if they are of several.
+    pub(super) fn of_certificate(&self, names: &[String]) -> Option<&Arc<Credential>> {
+        let mut owners = names.iter().filter_map(|name| self.certificates.get(name));
+        let first = owners.next()?;
+        if owners.any(|other| other != first) {
+            return None;
+        }
+        self.known.get(usize::try_from(*first).ok()?)
     }
 }
 

@@ -85,3 +85,31 @@ async fn no_web_page_gets_in() {
     let page = [("authorization", "Bearer abc"), ("origin", "http://evil.example")];
     assert_eq!(status(&closed, Method::GET, "/mine", &page).await, 403);
 }
+
+#[tokio::test]
+async fn a_verified_certificate_is_a_credential_and_a_token_beside_it_counts() {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+    let text = CREDENTIALS.to_owned()
+        + "[[credential]]\nname = \"c\"\nmay = \"admin.metrics\"\ncertificate = \"CN=worker-1\"\n";
+    let router = guarded(Some(&text));
+    let ask = async |name: &str, token: Option<&str>| {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let mut request = Request::builder().uri("/mine");
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        request.extensions_mut().insert(PeerIdentity::of(certificate.der()));
+        let service = TowerToHyperService::new(router.clone());
+        let answer = hyper::service::Service::call(&service, request).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), 4096).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    assert_eq!(ask("worker-1", None).await, (200, "c".to_owned()));
+    assert_eq!(ask("worker-1", Some("abc")).await, (200, "w".to_owned()));
+    assert_eq!(ask("worker-1", Some("wrong")).await.0, 401);
+    assert_eq!(ask("worker-2", None).await.0, 401);
+}

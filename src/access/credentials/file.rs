@@ -10,7 +10,7 @@ use super::{Credential, Credentials, MOST_TOKENS, Pattern};
 use crate::access::token::TokenHash;
 use crate::access::verb::Verb;
 
-const KEYS: [&str; 5] = ["name", "sha256", "may", "owners", "resources"];
+const KEYS: [&str; 6] = ["name", "sha256", "certificate", "may", "owners", "resources"];
 /// What the log calls those who need no credential.
 const RESERVED: &str = "anyone";
 const NAME_BYTES: usize = 64;
@@ -72,17 +72,21 @@ impl Walk<'_> {
                 "sha256 is 64 hexadecimal digits; fencegate credential new prints them".to_owned()
             })
         });
+        let certificates = self.list(table, "certificate", certificate);
         let may = self.list(table, "may", verb);
         let owners = self.list(table, "owners", pattern);
         let resources = self.list(table, "resources", pattern);
-        self.complete(table, &hashes, &may, resources.as_deref());
+        self.complete(table, &may, resources.as_deref());
         self.once(table, "sha256", hashes.iter().flatten().map(ToString::to_string));
+        self.once(table, "certificate", certificates.iter().flatten().cloned());
         self.once(table, "name", name.iter().cloned());
-        let (Some(name), Some(hashes), Some(may)) = (name, hashes, may) else { return };
+        let (Some(name), Some(may)) = (name, may) else { return };
         // So that a worker that is known by one name may have many, and nobody else's.
         let own = || vec![Pattern(name.clone()), Pattern(format!("{name}:*"))];
         let whose = u32::try_from(credentials.known.len()).unwrap_or(u32::MAX);
-        credentials.tokens.extend(hashes.into_iter().map(|hash| (hash, whose)));
+        credentials.tokens.extend(hashes.into_iter().flatten().map(|hash| (hash, whose)));
+        let of_certificates = certificates.into_iter().flatten().map(|name| (name, whose));
+        credentials.certificates.extend(of_certificates);
         credentials.known.push(Arc::new(Credential {
             owners: owners.unwrap_or_else(own),
             name,
@@ -92,15 +96,10 @@ impl Walk<'_> {
     }
 
     /// What has to be there.
-    fn complete(
-        &mut self,
-        table: &Table,
-        hashes: &Option<Vec<TokenHash>>,
-        may: &Option<Vec<Verb>>,
-        resources: Option<&[Pattern]>,
-    ) {
-        if hashes.is_none() && !table.contains_key("sha256") {
-            self.mistake(table.span(), "sha256 is missing; fencegate credential new prints it");
+    fn complete(&mut self, table: &Table, may: &Option<Vec<Verb>>, resources: Option<&[Pattern]>) {
+        if !table.contains_key("sha256") && !table.contains_key("certificate") {
+            let what = "sha256 is missing, which fencegate credential new prints, or certificate";
+            self.mistake(table.span(), what);
         }
         if may.is_none() && !table.contains_key("may") {
             self.mistake(table.span(), format!("may is missing; it lists some of {}", verbs()));
@@ -187,6 +186,17 @@ fn verbs() -> String {
 fn verb(text: &str) -> Result<Verb, String> {
     let found = Verb::ALL.iter().find(|verb| verb.as_str() == text);
     found.copied().ok_or_else(|| format!("{text:?} is none of {}", verbs()))
+}
+
+/// As the gateway reads names out of a certificate: with their kind.
+fn certificate(text: &str) -> Result<String, String> {
+    let kinds = ["CN=", "DNS:", "URI:", "email:"];
+    let is_named =
+        kinds.iter().any(|kind| text.strip_prefix(kind).is_some_and(|name| !name.is_empty()));
+    if is_named {
+        return Ok(text.to_owned());
+    }
+    Err(format!("certificate {text:?} is not a name behind one of {}", kinds.join(", ")))
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {

@@ -85,7 +85,7 @@ fn every_mistake_is_told_with_its_line_and_without_the_hash() {
         ("line 5: ", "\"lease.steal\" is none of lease.acquire"),
         ("line 6: ", "no pattern"),
         ("line 8: ", "name is missing"),
-        ("line 8: ", "sha256 is missing"),
+        ("line 8: ", "sha256 is missing, which"),
         ("line 8: ", "may is missing"),
     ];
     assert_eq!(found.len(), expected.len(), "{found:#?}");
@@ -100,4 +100,26 @@ fn every_mistake_is_told_with_its_line_and_without_the_hash() {
     assert!(mistakes("credential = 1")[0].contains("two brackets"));
     assert!(mistakes("fgt_secret")[0].starts_with("line 1: this is not TOML"));
     assert!(!mistakes("fgt_secret")[0].contains("fgt_secret"));
+}
+
+#[test]
+fn a_certificate_is_known_by_its_names_with_their_kind_unless_they_are_of_several() {
+    let of = |name: &str, certificate: &str| {
+        format!(
+            "[[credential]]\nname = \"{name}\"\ncertificate = {certificate}\nmay = \"admin.metrics\"\n"
+        )
+    };
+    let text = of("a", "[\"URI:spiffe://x/a\", \"DNS:a.example\"]") + &of("b", "\"CN=b\"");
+    let credentials = Credentials::parse(&text).unwrap();
+    let named = |names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        credentials.of_certificate(&names).map(|found| found.name().to_owned())
+    };
+    assert_eq!(named(&["CN=x", "URI:spiffe://x/a", "DNS:a.example"]).as_deref(), Some("a"));
+    assert_eq!(named(&["CN=b"]).as_deref(), Some("b"));
+    for nobody in [&[][..], &["DNS:b"], &["CN=a.example"], &["CN=b", "DNS:a.example"]] {
+        assert_eq!(named(nobody), None, "{nobody:?}");
+    }
+    assert!(mistakes(&of("c", "\"c\""))[0].contains("is not a name behind one of"));
+    assert!(mistakes(&(of("c", "\"CN=c\"") + &of("d", "\"CN=c\"")))[0].contains("given before"));
 }
