@@ -305,8 +305,10 @@ async fn a_client_that_disconnects_while_it_waits_leaves_the_queue() {
     let server = Server::start().await;
     let lease = server.acquire("r", "a").await;
     let body = r#"{"owner":"gone","wait_ms":3600000}"#;
-    let head =
-        format!("POST /v1/leases/r HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/leases/r HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all((head + body).as_bytes()).await.unwrap();
     server.until_waiters(1).await;
