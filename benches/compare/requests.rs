@@ -220,7 +220,7 @@ impl Field {
             field.enter(Role::Unfenced, proxy, unfenced, servers);
         }
         if has(Role::Shared) {
-            let mut cluster = Cluster::start(lab)?;
+            let mut cluster = Cluster::start(lab, &lab.cores.proxy)?;
             // The others run on the same core, as idle as gateways are.
             let Gateway { server, proxy, leases } = cluster.gateways.remove(0);
             let tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
