@@ -20,7 +20,7 @@ use crate::fence::{Resource, Token};
 use crate::fences::{DoubtView, Fences, LeftView, OperatorRaise, Refused};
 use crate::gateway::Connections;
 use crate::http_server::{LimitQuery, PageQuery, ResourceName, parse_json, parse_query, read_body};
-use crate::metrics::Census;
+use crate::metrics::{Census, Process};
 use crate::problem::{Code, Problem, ProblemOutcome};
 use crate::store::{FenceRow, StoreError};
 use crate::token_gauges::TokenGauges;
@@ -34,6 +34,8 @@ pub struct Admin {
     pub registry: Registry,
     /// Gauges that are set when they are asked for.
     pub census: Arc<Census>,
+    /// The process, as the kernel sees it.
+    pub process: Arc<Process>,
     /// The tokens of the resources that the configuration names.
     pub tokens: Arc<TokenGauges>,
     /// Open client connections of the proxy listener.
@@ -59,14 +61,13 @@ pub fn router(admin: Admin) -> Router {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Problem> {
-    let (cells, in_flight, grants) = admin.fences.census();
     let census = &admin.census;
-    census.cells.set(cells.cast_signed() as i64);
-    census.in_flight.set(in_flight.cast_signed());
-    census.grants.set(grants.cast_signed());
-    census.in_doubt.set(admin.fences.doubts().unsettled().cast_signed() as i64);
-    census.lease.set(admin.fences.lease_age().as_secs_f64());
+    census.unsettled.set(admin.fences.doubts().unsettled().cast_signed() as i64);
+    census.lease_age.set(admin.fences.lease_age().as_secs_f64());
+    census.lease_remaining(admin.fences.lease_remaining());
     census.connections.set(admin.connections.open().cast_signed() as i64);
+    census.ready.set(i64::from(admin.unready().is_none()));
+    admin.process.look();
     let mut families = admin.registry.gather();
     families.extend(admin.tokens.gather().await);
     let text = TextEncoder::new()
@@ -76,12 +77,9 @@ async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Proble
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
-    if !admin.ready.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
-    } else if !admin.fences.is_live() {
-        (StatusCode::SERVICE_UNAVAILABLE, "the lease of this instance in the store is over\n")
-    } else {
-        (StatusCode::OK, "ready\n")
+    match admin.unready() {
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        None => (StatusCode::OK, "ready\n"),
     }
 }
 
@@ -184,6 +182,17 @@ async fn in_doubt(State(admin): State<Admin>, uri: Uri) -> Result<Json<InDoubt>,
 }
 
 impl Admin {
+    /// Why new requests are not welcome, if they are not.
+    fn unready(&self) -> Option<&'static str> {
+        if !self.ready.load(Ordering::Relaxed) {
+            Some("shutting down\n")
+        } else if !self.fences.is_live() {
+            Some("the lease of this instance in the store is over\n")
+        } else {
+            None
+        }
+    }
+
     fn fence(&self, row: FenceRow) -> Fence {
         Fence { in_flight: self.fences.in_flight(&row.resource), row }
     }

@@ -28,7 +28,7 @@ use crate::config::{Config, Store};
 use crate::coordinator::{CoordinatorError, LeaseMetrics, PostgresStartError};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
-use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
+use crate::metrics::{Census, Exemplars, FenceMetrics, GatewayMetrics, Limits, Process};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
@@ -122,6 +122,8 @@ impl Running {
     async fn start(config: Arc<Config>) -> Result<Running, ServeError> {
         let clock = Clock::new();
         let registry = Registry::new();
+        let exemplars = Exemplars::new(clock);
+        let fence_metrics = FenceMetrics::register(&registry, &exemplars)?;
         let store_tasks = TaskTracker::new();
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
@@ -135,7 +137,7 @@ impl Running {
             coordinator: Arc::clone(&coordinator),
             clock,
             bounds: bounds(&config),
-            metrics: FenceMetrics::register(&registry)?,
+            metrics: fence_metrics.clone(),
         };
         let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
@@ -143,7 +145,7 @@ impl Running {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
             clock,
-            metrics: GatewayMetrics::register(&registry)?,
+            metrics: GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?,
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
@@ -155,7 +157,8 @@ impl Running {
                 fences: Arc::clone(&fences),
                 coordinator: Arc::clone(&coordinator),
             }),
-            census: Arc::new(Census::register(&registry)?),
+            census: Arc::new(Census::register(&registry, limits(&config))?),
+            process: Arc::new(Process::register(&registry, clock)?),
             registry,
             guard,
             ready: Arc::new(AtomicBool::new(true)),
@@ -282,6 +285,10 @@ async fn bind(name: &'static str, address: SocketAddr) -> Result<TcpListener, Se
         };
         ServeError::Bind { name, address, hint }
     })
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits { cells: config.limits.cells, connections: config.limits.connections }
 }
 
 fn bounds(config: &Config) -> Bounds {

@@ -20,7 +20,7 @@ use super::sending::{Answered, Sending};
 use super::socket::Dirty;
 use super::upstream::Connection;
 use super::vigil::Stop;
-use crate::fences::{Permit, Refused, Write};
+use crate::fences::{DoubtReason, Permit, Refused, Write};
 use crate::trace::TraceId;
 
 /// How often a write whose connection is gone, or answered, looks whether it has to stop.
@@ -34,12 +34,12 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    fn write(self, reason: &'static str) -> Write {
+    fn write(self, reason: DoubtReason) -> Write {
         Write {
             route: Arc::clone(&self.route.name),
             upstream: Arc::clone(&self.route.upstream_name),
             method: self.method.to_string(),
-            trace_id: self.trace_id.to_string(),
+            trace_id: Some(self.trace_id),
             reason,
         }
     }
@@ -118,6 +118,7 @@ impl InFlight {
 
     fn end(self, ended: Result<Answered, Stop>) -> Result<Response<ResponseBody>, Refusal> {
         let InFlight { sending, permit, origin, upload } = self;
+        let is_cut = matches!(ended, Err(Stop::Cut));
         let failed = match ended {
             Ok(Ok((response, connection))) => {
                 end_of_answered(permit, upload, origin, &connection, &sending);
@@ -131,7 +132,8 @@ impl InFlight {
             Err(Stop::Late) => Refusal::UpstreamTimeout,
         };
         if sending.is_sent {
-            permit.in_doubt(origin.write(reason(&failed)));
+            let reason = if is_cut { DoubtReason::Cut } else { reason(&failed) };
+            permit.in_doubt(origin.write(reason));
             return Err(failed);
         }
         permit.over();
@@ -143,11 +145,11 @@ impl InFlight {
     }
 }
 
-const fn reason(refusal: &Refusal) -> &'static str {
+const fn reason(refusal: &Refusal) -> DoubtReason {
     match refusal {
-        Refusal::UpstreamTimeout => "upstream_timeout",
-        Refusal::BodyTooLarge { .. } => "body_too_large",
-        _ => "upstream_outcome_unknown",
+        Refusal::UpstreamTimeout => DoubtReason::UpstreamTimeout,
+        Refusal::BodyTooLarge { .. } => DoubtReason::BodyTooLarge,
+        _ => DoubtReason::UpstreamOutcomeUnknown,
     }
 }
 
@@ -175,7 +177,7 @@ fn end_of_answered(
             permit.over();
         } else {
             close.abort();
-            permit.in_doubt(origin.write("answered_before_the_body_was_sent"));
+            permit.in_doubt(origin.write(DoubtReason::AnsweredBeforeTheBodyWasSent));
         }
     });
 }

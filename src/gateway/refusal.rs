@@ -1,5 +1,7 @@
 //! Everything that the gateway answers by itself, and how it is said.
 
+use std::time::Duration;
+
 use crate::coordinator::CoordinatorError;
 use crate::fence::{InvalidToken, Resource, Token};
 use crate::fences::Refused;
@@ -98,9 +100,17 @@ impl Refusal {
         problem
     }
 
+    /// How late a write came that is stale.
+    pub(super) const fn late_by(&self) -> Option<Duration> {
+        match self {
+            Refusal::Admission(Refused::Stale { late_by, .. }) => Some(*late_by),
+            _ => None,
+        }
+    }
+
     pub(super) const fn highest_token(&self) -> Option<Token> {
         match self {
-            Refusal::Admission(Refused::Stale { highest }) => Some(*highest),
+            Refusal::Admission(Refused::Stale { highest, .. }) => Some(*highest),
             Refusal::Admission(Refused::NotHeld { highest }) => *highest,
             _ => None,
         }

@@ -157,9 +157,9 @@ impl Worker {
             None => forward::pass(sending).await,
         };
         let answered = self.clock.now();
-        route.metrics.upstream.observe(answered.since(now).as_secs_f64());
+        route.metrics.upstream.observe(answered.since(now), context.trace_id);
         let mut response = answer?;
-        route.metrics.request.observe(answered.since(started).as_secs_f64());
+        route.metrics.request.observe(answered.since(started), context.trace_id);
         head::strip_answer(response.headers_mut());
         Ok(response)
     }
@@ -224,7 +224,7 @@ impl Worker {
         if let Some(decided) =
             self.fences.admit_from_memory(resource, token, &demand.terms, started)
         {
-            route.metrics.from_memory.inc();
+            route.metrics.from_memory.count(decided.is_ok());
             return Ok(decided?);
         }
         let resource =
@@ -232,8 +232,8 @@ impl Worker {
         // Boxed, so that the usual write does not carry the room for it along.
         let decided = Box::pin(self.fences.admit(&resource, token, demand, trace_id)).await;
         *now = self.clock.now();
-        route.metrics.after_waiting.inc();
-        route.metrics.admission.observe(now.since(started).as_secs_f64());
+        route.metrics.after_waiting.count(decided.is_ok());
+        route.metrics.admission.observe(now.since(started), trace_id);
         Ok(decided?)
     }
 
@@ -257,7 +257,7 @@ impl Worker {
     ) -> Response<ResponseBody> {
         self.count(refusal.event(), refusal, context);
         let metrics = context.route.map_or(&self.routes.unmatched, |route| &route.metrics);
-        metrics.request.observe(self.clock.now().since(started).as_secs_f64());
+        metrics.request.observe(self.clock.now().since(started), context.trace_id);
         let resource = context.resource.and_then(|name| Resource::new(name).ok());
         let problem = refusal.problem(resource.as_ref(), context.token, context.trace_id);
         problem.to_response().map(ResponseBody::own)
@@ -265,7 +265,11 @@ impl Worker {
 
     fn count(&self, event: &'static str, refusal: &Refusal, context: &Context<'_>) {
         let code = refusal.code();
-        context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(code);
+        context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(
+            code,
+            refusal.late_by(),
+            context.trace_id,
+        );
         tracing::warn!(
             code = code.as_str(),
             detail = %refusal,
@@ -276,6 +280,7 @@ impl Worker {
             // As text: a reader of JSON may round large numbers.
             token = context.token.map(display),
             mark = refusal.highest_token().map(display),
+            late_ms = refusal.late_by().map(|late_by| late_by.as_millis()),
             trace_id = %context.trace_id,
             "{event}"
         );
@@ -284,7 +289,7 @@ impl Worker {
     /// Counts and logs a head that is refused before it is a request, and puts it into words.
     pub(super) fn refuse_head(&self, code: Code, detail: &'static str) -> Problem {
         let trace_id = self.traces.next();
-        self.routes.unmatched.reject(code);
+        self.routes.unmatched.reject(code, None, trace_id);
         tracing::warn!(code = code.as_str(), detail, %trace_id, "head refused");
         let mut problem = Problem::new(code, detail);
         problem.trace_id = Some(trace_id.to_string());

@@ -210,7 +210,10 @@ impl World {
 
     fn hear(&mut self, reply: Reply) {
         match reply {
-            Reply::Loaded(mark, left) => self.cell.loaded(mark, &left, self.dead_since),
+            Reply::Loaded(mark, left) => {
+                let mark = mark.map(|mark| (mark, self.now));
+                self.cell.loaded(mark, &left, self.dead_since);
+            }
             Reply::Raised { asked, mark, grant } => {
                 self.cell.raised(mark, false, self.now);
                 self.told = self.told.max(Some(mark.rank.token));
@@ -368,7 +371,7 @@ fn whatever_goes_wrong_no_write_meets_an_older_one_or_a_higher_mark() {
 
 fn open(mark: u64, now: Boottime) -> Cell {
     let mut cell = Cell::new(now);
-    cell.loaded(Some(Mark { rank: rank(mark), confirmed: true }), &[], now);
+    cell.loaded(Some((Mark { rank: rank(mark), confirmed: true }, now)), &[], now);
     cell
 }
 

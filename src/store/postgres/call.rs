@@ -42,8 +42,9 @@ impl Postgres {
         // A task of its own: a call that were dropped half way would leave its connection in an unknown state.
         let work = self.0.tasks.spawn(async move {
             let answered = timeout(CALL_WITHIN, store.try_until_connected(sql)).await;
-            store.0.metrics.done(operation, store.0.clock.now().since(began));
-            answered.unwrap_or_else(|_| Err("it took longer than 9 s".into()))
+            let answered = answered.unwrap_or_else(|_| Err("it took longer than 9 s".into()));
+            store.0.metrics.done(operation, store.0.clock.now().since(began), answered.is_ok());
+            answered
         });
         let answer = match work.await {
             Ok(answered) => answered.map_err(StoreError),

@@ -14,6 +14,7 @@ use super::wire::{
 };
 use super::{Postgres, Server};
 use crate::batch::Batcher;
+use crate::clock::WallTime;
 use crate::fence::{Mark, OverGrant, Rank, Resource};
 use crate::metrics::Operation;
 use crate::store::{
@@ -190,14 +191,16 @@ impl Postgres {
     }
 
     async fn load_all(&self, resources: Vec<Resource>) -> Result<Vec<FenceState>, StoreError> {
-        let rows: Vec<LoadedColumns> =
-            self.call(Operation::Load, "fencegate_load", &json!({"resources": resources})).await?;
-        let mut marks: HashMap<&str, Mark> = HashMap::new();
+        let rows: Vec<LoadedColumns> = self
+            .call(Operation::Load, "fencegate_load_with_times", &json!({"resources": resources}))
+            .await?;
+        let mut marks: HashMap<&str, (Mark, WallTime)> = HashMap::new();
         for row in &rows {
-            marks.insert(&row.0, row.mark()?);
+            marks.insert(&row.0, (row.mark()?, row.raised_at()));
         }
         let state = |resource: &Resource| FenceState {
-            mark: marks.get(resource.as_str()).copied(),
+            mark: marks.get(resource.as_str()).map(|(mark, _)| *mark),
+            raised_at: marks.get(resource.as_str()).map(|(_, raised_at)| *raised_at),
             left: Vec::new(),
         };
         Ok(resources.iter().map(state).collect())
