@@ -23,7 +23,7 @@ def stat(box, panel, answer, told):
         text, colour = mapped or (written(value, defaults["unit"], defaults.get("decimals")), reached(panel, value))
         inner = Box(box.figure, box.x + at * part, box.y, part - 2, box.h)
         inner.fill(colour)
-        size = min(21, 1.35 * inner.w / max(len(text), 4))
+        size = min(21, 1.05 * inner.w / max(len(text), 4))
         inner.text(inner.w / 2, inner.h / 2 + size * 0.55, text, ha="center", size=size, color="white", weight="bold")
         if len(found) > 1:
             inner.text(inner.w / 2, inner.h - 8, name, ha="center", size=7.5, color="white")

@@ -25,7 +25,7 @@ def decisions():
         "forwarded; under mode observe it was, and this is what would have been refused.", "reqps",
         [query(rate(routes("fencegate_admission_decisions_total"), "decision"), "{{decision}}")],
         stack=True, overrides=[colour("admitted", "green"), colour("refused", ORANGE)],
-        alerts=["FencegateWritesRefused"], **THIRD)
+        alerts=["FencegateWritesRefused", "FencegateFencedRouteSilent"], **THIRD)
 
 
 def answers():
@@ -62,8 +62,9 @@ def lateness():
 
 
 def late_routes():
-    count = increase(routes(STALE_AGE + "_count"), "route")
-    mean = f"{increase(routes(STALE_AGE + '_sum'), 'route')} / ({count} > 0)"
+    count = increase(rejections("stale_fencing_token"), "route")
+    ages = increase(routes(STALE_AGE + "_count"), "route")
+    mean = f"{increase(routes(STALE_AGE + '_sum'), 'route')} / ({ages} > 0)"
     writes = increase(routes("fencegate_admission_decisions_total"), "route")
     return table(
         "Who is late, by how much",

@@ -18,11 +18,11 @@ pub struct Cast {
     pub api: Downstream,
     pub etcd: Etcd,
     pub one: Gateway,
-    /// Reaches its store by a wire that can be cut.
+    /// Reaches its store by a wire that can be led elsewhere.
     pub two: Gateway,
     pub wire: Wire,
     pub alone: Gateway,
-    _database: Postgres,
+    pub database: Postgres,
 }
 
 impl Cast {
@@ -40,7 +40,7 @@ impl Cast {
         };
         let (one, two) = (start(database.port()), start(wire.port));
         let alone = Gateway::with_config(&routes);
-        Cast { api, etcd, one, two, wire, alone, _database: database }
+        Cast { api, etcd, one, two, wire, alone, database }
     }
 
     pub fn gateways(&self) -> [&Gateway; 3] {

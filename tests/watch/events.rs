@@ -6,6 +6,7 @@ use rustix::process::Signal;
 
 use crate::cast::{Cast, LONG_MS, STORY, WAITERS};
 use crate::prometheus::Prometheus;
+use crate::servers::free_port;
 use crate::support::command::{fencegate, run};
 use crate::support::downstream::Behaviour;
 use crate::support::gateway::Gateway;
@@ -242,14 +243,14 @@ fn a_suspended_gateway(cast: &Cast, seen: &Prometheus) {
 
 fn store_cut_off(cast: &Cast, seen: &Prometheus) {
     let token = wait_for_lease(&cast.two, "/invoices/cut");
-    cast.wire.cut();
+    cast.wire.lead_to(free_port());
     wait_until("a new token is refused", || {
         let answer = cast.two.put("/invoices/cut", token, "x");
         answer.status == 503 && answer.code() == "fence_store_unavailable"
     });
     seen.wait_for("fencegate_instance_renewals_failed_total{job='fleet',instance='gateway-2'} > 0");
     refused(seen, "fence_store_unavailable");
-    cast.wire.mend();
+    cast.wire.lead_to(cast.database.port());
     let_in(&cast.two, "/invoices/cut", token);
 }
 
