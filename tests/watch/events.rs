@@ -34,12 +34,12 @@ pub fn let_everything_happen(cast: &mut Cast, seen: &Prometheus) {
     store_cut_off(cast, seen);
     coordinator_down(cast, seen);
     let requests = seen.values("sum(fencegate_requests_total{job='fleet'})")[0];
-    seen.wait_for(&format!("sum(fencegate_requests_total{{job='fleet'}}) > {}", requests + 400.0));
+    seen.wait_for(&format!("sum(fencegate_requests_total{{job='fleet'}}) > {}", requests + 300.0));
 }
 
 fn ordinary_work(seen: &Prometheus) {
-    seen.wait_for("sum(fencegate_requests_total{job='fleet'}) > 300");
-    seen.wait_for("sum(fencegate_requests_total{job='alone'}) > 300");
+    seen.wait_for("sum(fencegate_requests_total{job='fleet'}) > 200");
+    seen.wait_for("sum(fencegate_requests_total{job='alone'}) > 200");
     seen.wait_for("sum(fencegate_leases_released_total{job='fleet'}) > 3");
 }
 
