@@ -20,15 +20,19 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing_appender::non_blocking::ErrorCounter;
 
 use self::backend::Opened;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config::{Config, Store};
-use crate::coordinator::{CoordinatorError, LeaseMetrics, PostgresStartError};
+use crate::config::{Config, Store, Telemetry};
+use crate::coordinator::{
+    Coordinator, CoordinatorError, LeaseMetrics, Measured, PostgresStartError,
+};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, Exemplars, FenceMetrics, GatewayMetrics, Limits, Process};
+use crate::spans::{Collector, SpanMetrics, Spans};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
@@ -103,26 +107,32 @@ struct Running {
     accepting: JoinHandle<()>,
     /// What answers on the lease and admin listeners.
     api_tasks: TaskTracker,
+    traces: Traces,
     /// What works for the store; ends when nobody can ask it any more.
     store_tasks: TaskTracker,
 }
 
-/// Serves until `shutdown`, then ends in good order.
+/// Serves until `shutdown`, then ends in good order. `log` counts lines of the log that were dropped.
 ///
 /// # Errors
 /// See [`ServeError`]. After the start nothing fails as a whole.
-pub async fn serve(config: Config, shutdown: CancellationToken) -> Result<(), ServeError> {
-    let running = Running::start(Arc::new(config)).await?;
+pub async fn serve(
+    config: Config,
+    shutdown: CancellationToken,
+    log: ErrorCounter,
+) -> Result<(), ServeError> {
+    let running = Running::start(Arc::new(config), log).await?;
     shutdown.cancelled().await;
     running.stop().await;
     Ok(())
 }
 
 impl Running {
-    async fn start(config: Arc<Config>) -> Result<Running, ServeError> {
+    async fn start(config: Arc<Config>, log: ErrorCounter) -> Result<Running, ServeError> {
         let clock = Clock::new();
         let registry = Registry::new();
         let exemplars = Exemplars::new(clock);
+        let mut traces = Traces::start(&config, clock, &registry)?;
         let fence_metrics = FenceMetrics::register(&registry, &exemplars)?;
         let store_tasks = TaskTracker::new();
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
@@ -130,7 +140,9 @@ impl Running {
         let lease_metrics = LeaseMetrics::register(&registry)?;
         let mut backend =
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
-        let (coordinator, guard) = (Arc::clone(&backend.coordinator), backend.guard.clone());
+        let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
+        let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
+        let guard = backend.guard.clone();
         let parts = FencesParts {
             store: Arc::clone(&backend.store),
             lease: Arc::clone(&backend.lease),
@@ -146,6 +158,7 @@ impl Running {
             fences: Arc::clone(&fences),
             clock,
             metrics: GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?,
+            spans: traces.spans.take(),
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
@@ -157,9 +170,10 @@ impl Running {
                 fences: Arc::clone(&fences),
                 coordinator: Arc::clone(&coordinator),
             }),
-            census: Arc::new(Census::register(&registry, limits(&config))?),
+            census: Arc::new(Census::register(&registry, limits(&config), log)?),
             process: Arc::new(Process::register(&registry, clock)?),
-            registry,
+            exemplars,
+            registry: registry.clone(),
             guard,
             ready: Arc::new(AtomicBool::new(true)),
         };
@@ -167,6 +181,14 @@ impl Running {
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
+        api_tasks.spawn({
+            let closing = admin_closing.clone();
+            async move {
+                if let Err(error) = measured.count_leases(&registry, closing).await {
+                    tracing::error!(%error, "leases are not counted");
+                }
+            }
+        });
         spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
         spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
         Ok(Running {
@@ -179,6 +201,7 @@ impl Running {
             admin_closing,
             accepting: tokio::spawn(acceptor.accept(listeners.proxy)),
             api_tasks,
+            traces,
             store_tasks,
         })
     }
@@ -192,6 +215,7 @@ impl Running {
             tracing::error!(%error, "accepting connections had failed");
         }
         self.gateway.finish(self.config.shutdown.grace, &self.fences).await;
+        self.traces.closing.cancel();
         // Last, so that a worker can renew and release for as long as its writes are let through.
         self.leases_closing.cancel();
         self.admin_closing.cancel();
@@ -207,6 +231,7 @@ impl Running {
             ),
             Err(error) => tracing::error!(%error, "shut down: grants could not be given back"),
         }
+        self.traces.flush().await;
         drop(self.fences);
         if let Some(kept) = self.kept
             && timeout(LAST_ANSWERS, kept.leave()).await.is_err()
@@ -216,6 +241,40 @@ impl Running {
         self.store_tasks.close();
         if timeout(LAST_ANSWERS, self.store_tasks.wait()).await.is_err() {
             tracing::warn!("the store was not closed in time");
+        }
+    }
+}
+
+/// The export of spans, where there is a collector.
+struct Traces {
+    /// For the gateway, which alone makes spans: when it has ended, the export ends by itself.
+    spans: Option<Spans>,
+    /// Spans are collected no longer, but sent at once.
+    closing: CancellationToken,
+    export: TaskTracker,
+}
+
+impl Traces {
+    fn start(
+        config: &Config,
+        clock: Clock,
+        registry: &Registry,
+    ) -> Result<Traces, prometheus::Error> {
+        let (closing, export) = (CancellationToken::new(), TaskTracker::new());
+        let metrics = SpanMetrics::register(registry)?;
+        let Telemetry { otlp, service } = config.telemetry.clone();
+        let spans = otlp.map(|url| {
+            let (spans, exporter) = Spans::new(Collector { url, service }, clock, metrics);
+            export.spawn(exporter.run(closing.clone()));
+            spans
+        });
+        export.close();
+        Ok(Traces { spans, closing, export })
+    }
+
+    async fn flush(self) {
+        if timeout(LAST_ANSWERS, self.export.wait()).await.is_err() {
+            tracing::warn!("the collector did not take the last spans in time");
         }
     }
 }
