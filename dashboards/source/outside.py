@@ -84,8 +84,9 @@ def each():
     queries = [(name, f"max by (job, instance) ({instances(metric)})") for name, metric in columns.items()]
     return table(
         "Each instance", "What each instance says of itself at the end of the time shown.", "short",
+        [("job", "Job"), ("instance", "Instance"), ("version", "Version")],
         [("Build", version), ("Running for", age), *queries], sort="In flight",
-        hidden=["Build"], names=[("job", "Job"), ("instance", "Instance"), ("version", "Version")],
+        hidden=["Build"],
         overrides=[by_name("Running for", ("unit", "dtdurations")), by_name("Memory", ("unit", "bytes")),
                    by_name("Ready", ("mappings", words({0: ("no", RED), 1: ("yes", "green")})))],
         alerts=["FencegateDown", "FencegateNotReady"], width=24, height=6)

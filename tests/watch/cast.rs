@@ -32,7 +32,7 @@ impl Cast {
         let coordinator = format!("etcd://{}", etcd.endpoints().join(","));
         let routes = routes(&api);
         let start = |port: u16| {
-            let store = format!("url = \"{}\"\ninstance_ttl = \"4s\"", url_at(port));
+            let store = format!("url = \"{}\"\ninstance_ttl = \"6s\"", url_at(port));
             let config = format!("[coordinator]\nurl = \"{coordinator}\"\n{routes}");
             let mut gateway = Gateway::with_tables(&store, &config);
             gateway.start();

@@ -12,6 +12,7 @@ use crate::cast::{Cast, STORY};
 use crate::events::let_everything_happen;
 use crate::load::Load;
 use crate::prometheus::{Job, Prometheus, SCRAPE_SECONDS, unix_time};
+use crate::repeater::repeat;
 
 /// Of panels that may show nothing but zero: what would be a defect if it could be provoked from outside, and numbers
 /// of the last moment alone. They have to be there all the same.
@@ -22,12 +23,8 @@ const NEED_SERVERS: [&str; 3] =
 
 /// A gateway as thirty: the same two processes under other names.
 fn thirty(cast: &Cast) -> Vec<(String, std::net::SocketAddr)> {
-    (1..=30)
-        .map(|nth| {
-            let gateway = if nth % 2 == 1 { &cast.one } else { &cast.two };
-            (format!("gateway-{nth:02}"), gateway.admin)
-        })
-        .collect()
+    let both = [repeat(cast.one.admin), repeat(cast.two.admin)];
+    (1..=30).map(|nth| (format!("gateway-{nth:02}"), both[nth % 2])).collect()
 }
 
 /// What was asked of Prometheus, and when.
@@ -82,12 +79,15 @@ fn every_query_shows_what_happened_for_one_gateway_and_for_thirty() {
 
     for board in BOARDS {
         let picture = pictures().join(format!("{board}.png"));
-        let several = asked.ask(board, &["fleet", "alone"], Some(&picture));
+        // A resource's story is one job's.
+        let (of_all, of_few) =
+            if board == "resource" { (None, Some(&*picture)) } else { (Some(&*picture), None) };
+        let several = asked.ask(board, &["fleet", "alone"], of_all);
         assert_variables_and_annotations(board, &several);
         assert_everything_is_seen(board, &several);
         let one = asked.ask(board, &["alone"], None);
         assert_one_is_enough(board, &one);
-        let few = asked.ask(board, &["fleet"], None);
+        let few = asked.ask(board, &["fleet"], of_few);
         let many = asked.ask(board, &["thirty"], None);
         assert_shown_alike(board, &few, &many);
         assert!(fs::metadata(&picture).expect("it was drawn").len() > 10_000, "{picture:?}");
