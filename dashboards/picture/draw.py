@@ -15,7 +15,7 @@ import lines
 import look
 
 #: Pixels of a column and of a row of the grid.
-COLUMN, ROW = 60, 34
+COLUMN, ROW = 56, 32
 #: Of the picture in all: the header with the values of the variables.
 HEADER = 70
 KINDS = {

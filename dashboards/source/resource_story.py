@@ -167,7 +167,8 @@ def times():
 def leases():
     return timeseries(
         "Leases of all resources",
-        "Held, and acquisitions that wait; leases lost by expiry per second. What is lost here is late there.", "short",
+        "Held (not counted with etcd), and acquisitions that wait; leases lost by expiry per second. What is lost here is "
+        "late there.", "short",
         [query(f"sum(max by (job) ({instances('fencegate_leases_held')}))", "held"),
          query(total(instances("fencegate_lease_waiters")), "waiting"),
          query(rate(instances("fencegate_leases_lost_total")), "lost per second")],
