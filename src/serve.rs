@@ -7,6 +7,7 @@
 
 mod backend;
 mod coordinator;
+mod traces;
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,16 +24,16 @@ use tokio_util::task::TaskTracker;
 use tracing_appender::non_blocking::ErrorCounter;
 
 use self::backend::Opened;
+use self::traces::Traces;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config::{Config, Store, Telemetry};
+use crate::config::{Config, Store};
 use crate::coordinator::{
     Coordinator, CoordinatorError, LeaseMetrics, Measured, PostgresStartError,
 };
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, Exemplars, FenceMetrics, GatewayMetrics, Limits, Process};
-use crate::spans::{Collector, SpanMetrics, Spans};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
@@ -165,11 +166,7 @@ impl Running {
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
-            tokens: Arc::new(TokenGauges {
-                resources: config.metrics.resources.clone(),
-                fences: Arc::clone(&fences),
-                coordinator: Arc::clone(&coordinator),
-            }),
+            tokens: Arc::new(token_gauges(&config, &fences, &coordinator)),
             census: Arc::new(Census::register(&registry, limits(&config), log)?),
             process: Arc::new(Process::register(&registry, clock)?),
             exemplars,
@@ -181,14 +178,7 @@ impl Running {
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
-        api_tasks.spawn({
-            let closing = admin_closing.clone();
-            async move {
-                if let Err(error) = measured.count_leases(&registry, closing).await {
-                    tracing::error!(%error, "leases are not counted");
-                }
-            }
-        });
+        spawn_count(measured, registry, admin_closing.clone(), &api_tasks);
         spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
         spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
         Ok(Running {
@@ -245,40 +235,6 @@ impl Running {
     }
 }
 
-/// The export of spans, where there is a collector.
-struct Traces {
-    /// For the gateway, which alone makes spans: when it has ended, the export ends by itself.
-    spans: Option<Spans>,
-    /// Spans are collected no longer, but sent at once.
-    closing: CancellationToken,
-    export: TaskTracker,
-}
-
-impl Traces {
-    fn start(
-        config: &Config,
-        clock: Clock,
-        registry: &Registry,
-    ) -> Result<Traces, prometheus::Error> {
-        let (closing, export) = (CancellationToken::new(), TaskTracker::new());
-        let metrics = SpanMetrics::register(registry)?;
-        let Telemetry { otlp, service } = config.telemetry.clone();
-        let spans = otlp.map(|url| {
-            let (spans, exporter) = Spans::new(Collector { url, service }, clock, metrics);
-            export.spawn(exporter.run(closing.clone()));
-            spans
-        });
-        export.close();
-        Ok(Traces { spans, closing, export })
-    }
-
-    async fn flush(self) {
-        if timeout(LAST_ANSWERS, self.export.wait()).await.is_err() {
-            tracing::warn!("the collector did not take the last spans in time");
-        }
-    }
-}
-
 /// Says as well what earlier runs left behind.
 async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
     let fences = Fences::new(parts, tasks);
@@ -286,6 +242,20 @@ async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
         tracing::warn!(%error, "what earlier runs left behind could not be looked up");
     }
     fences
+}
+
+/// Of the live leases, for as long as somebody may scrape it.
+fn spawn_count(
+    coordinator: Arc<Measured>,
+    registry: Registry,
+    closing: CancellationToken,
+    tasks: &TaskTracker,
+) {
+    tasks.spawn(async move {
+        if let Err(error) = coordinator.count_leases(&registry, closing).await {
+            tracing::error!(%error, "leases are not counted");
+        }
+    });
 }
 
 fn spawn_api(
@@ -344,6 +314,18 @@ async fn bind(name: &'static str, address: SocketAddr) -> Result<TcpListener, Se
         };
         ServeError::Bind { name, address, hint }
     })
+}
+
+fn token_gauges(
+    config: &Config,
+    fences: &Arc<Fences>,
+    coordinator: &Arc<dyn Coordinator>,
+) -> TokenGauges {
+    TokenGauges {
+        resources: config.metrics.resources.clone(),
+        fences: Arc::clone(fences),
+        coordinator: Arc::clone(coordinator),
+    }
 }
 
 fn limits(config: &Config) -> Limits {

@@ -65,6 +65,15 @@ fn of_trace(spans: &[Span], number: u64) -> Span {
     span.clone()
 }
 
+/// Whether it lies between `began`, in nanoseconds since 1970, and now.
+#[track_caller]
+fn assert_is_since(span: &Span, began: u128) {
+    let ended = SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_nanos();
+    let (start, end) = (u128::from(span.start_time_unix_nano), u128::from(span.end_time_unix_nano));
+    // The gateway's clock has milliseconds for the start.
+    assert!(start + 1_000_000 > began && start < end && end <= ended, "{span:?}");
+}
+
 #[track_caller]
 fn assert_says(span: &Span, attributes: &[(&str, &str)]) {
     for (key, value) in attributes {
@@ -140,27 +149,31 @@ fn each_decision_of_a_sampled_trace_is_one_span_below_the_clients() {
     let is_error =
         |span: &Span| span.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error);
     assert_eq!([&admitted, &stale, &lost].map(is_error), [false, false, true]);
-    for span in &spans {
-        let ended = SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_nanos();
-        let (start, end) = (u128::from(span.start_time_unix_nano), span.end_time_unix_nano);
-        // The gateway's clock has milliseconds for the start.
-        assert!(start + 1_000_000 > began && u128::from(end) <= ended && start < u128::from(end));
-    }
+    spans.iter().for_each(|span| assert_is_since(span, began));
     let resource =
         collector.requests()[0].resource_spans[0].resource.clone().expect("there is one");
     assert_eq!(attribute(&resource.attributes, "service.name"), "payments-fence");
-
-    // What the API records is below the gateway's span; where there is none, below the client's.
-    let seen = api.seen();
-    let sent = |nth: usize| seen[nth].header("traceparent").expect("it was sent").to_owned();
-    assert_eq!(sent(0), format!("00-{}-{}-01", trace(1), hex(&admitted.span_id)));
-    let unsampled = seen
-        .iter()
-        .find(|seen| seen.header("traceparent").is_some_and(|field| field.contains(&trace(6))));
-    let unsampled = unsampled.and_then(|seen| seen.header("traceparent")).expect("it was sent");
-    assert_eq!(unsampled, format!("00-{}-{CLIENT}-00", trace(6)));
     assert_eq!(gateway.stop().code(), Some(0));
     assert_eq!(collector.spans().len(), 5);
+}
+
+#[test]
+fn what_the_api_records_is_below_the_gateways_span_and_else_below_the_clients() {
+    let (api, collector) = (Downstream::start(), Collector::start());
+    let gateway = exporting(&api, &collector);
+    assert_eq!(traced(&gateway, "PUT", "/ordered/x", "5", 1, "01"), 200);
+    assert_eq!(traced(&gateway, "PUT", "/ordered/x", "5", 2, "00"), 200);
+    assert_eq!(traced(&gateway, "GET", "/ordered/x", "5", 3, "01"), 200);
+    wait_until("the span", || collector.spans().len() == 1);
+    let span = of_trace(&collector.spans(), 1);
+    let seen = api.seen();
+    let sent = seen.iter().map(|seen| seen.header("traceparent").expect("it was sent").to_owned());
+    let expected = [
+        format!("00-{}-{}-01", trace(1), hex(&span.span_id)),
+        format!("00-{}-{CLIENT}-00", trace(2)),
+        format!("00-{}-{CLIENT}-01", trace(3)),
+    ];
+    assert_eq!(sent.collect::<Vec<_>>(), expected);
 }
 
 #[test]
