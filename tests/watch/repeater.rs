@@ -11,6 +11,9 @@ use crate::support::http::{Connection, request};
 /// How old a scrape may be that is said again.
 const FRESH: Duration = Duration::from_millis(1500);
 
+/// What Prometheus asks for before all else: bounds of buckets are written in another way there.
+const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 struct Said {
     at: Instant,
     /// `None` if the gateway did not answer.
@@ -38,9 +41,9 @@ fn serve(stream: &TcpStream, gateway: SocketAddr, last: &Mutex<Option<Said>>) ->
         while !lines.next()?.ok()?.is_empty() {}
         let text = scrape(gateway, last);
         let (status, body) = text.map_or(("503 None", Vec::new()), |text| ("200 OK", text));
+        let length = body.len();
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\r\n",
-            body.len()
+            "HTTP/1.1 {status}\r\nContent-Type: {FORMAT}\r\nContent-Length: {length}\r\n\r\n"
         );
         let mut stream = stream;
         stream.write_all(&[head.into_bytes(), body].concat()).ok()?;
@@ -60,6 +63,7 @@ fn scrape(gateway: SocketAddr, last: &Mutex<Option<Said>>) -> Option<Vec<u8>> {
 fn ask(gateway: SocketAddr) -> Option<Vec<u8>> {
     let mut connection = Connection::try_open(gateway).ok()?;
     connection.0.set_read_timeout(Some(FRESH)).ok()?;
-    let answer = connection.try_exchange(request("GET", "/metrics", &[], b"")).ok()?;
+    let answer =
+        connection.try_exchange(request("GET", "/metrics", &[("Accept", FORMAT)], b"")).ok()?;
     (answer.status == 200).then_some(answer.body)
 }
