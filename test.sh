@@ -19,6 +19,9 @@ command -v etcd >/dev/null || packages+=(etcd-server)
 command -v etcdctl >/dev/null || packages+=(etcd-client)
 command -v go >/dev/null || packages+=(golang-go)
 [ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
+command -v promtool >/dev/null || packages+=(prometheus)
+command -v javac >/dev/null || packages+=(default-jdk-headless)
+command -v node >/dev/null || packages+=(nodejs)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
 if [ ${#packages[@]} -gt 0 ]; then
     say "Installing ${packages[*]}"
@@ -37,6 +40,9 @@ if [ ${#packages[@]} -gt 0 ]; then
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
     case " ${packages[*]} " in
     *" etcd-server "*) systemctl disable etcd >/dev/null 2>&1 || true ;;
+    esac
+    case " ${packages[*]} " in
+    *" prometheus "*) systemctl disable prometheus prometheus-node-exporter >/dev/null 2>&1 || true ;;
     esac
 fi
 

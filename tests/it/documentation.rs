@@ -84,18 +84,24 @@ impl Stage {
         Stage { home, gateway, api, etcd }
     }
 
-    /// A shell that is about to do this block.
-    fn shell(&self, block: &str) -> Command {
-        let mut script = block.to_owned();
-        for (port, address) in [
+    /// A block with this stage's addresses in it.
+    fn script(&self, block: &str) -> String {
+        [
             ("gateway:8080", self.gateway.proxy),
             ("127.0.0.1:8080", self.gateway.proxy),
             ("127.0.0.1:8081", self.gateway.leases),
             ("127.0.0.1:9090", self.gateway.admin),
             ("127.0.0.1:9000", self.api.address),
-        ] {
-            script = script.replace(port, &address.to_string());
-        }
+        ]
+        .iter()
+        .fold(block.to_owned(), |script, (port, address)| {
+            script.replace(port, &address.to_string())
+        })
+    }
+
+    /// A shell that is about to do this block.
+    fn shell(&self, block: &str) -> Command {
+        let script = self.script(block);
         let mut shell = Command::new("/bin/sh");
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"FENCEGATE_") {
@@ -162,11 +168,7 @@ fn the_page_on_commands_under_a_lease_does_what_it_says() {
 
     stage.does(&page, whole);
 
-    fs::write(
-        stage.home.path().join("writes.sh"),
-        stage.shell(writes).get_args().last().expect("a script"),
-    )
-    .expect("writable");
+    fs::write(stage.home.path().join("writes.sh"), stage.script(writes)).expect("writable");
     stage.does(
         &page,
         "fencegate run --resource /reports/7 --gateway http://127.0.0.1:8080 -- sh -e writes.sh",
