@@ -42,7 +42,7 @@ if [ ${#packages[@]} -gt 0 ]; then
     *" etcd-server "*) systemctl disable etcd >/dev/null 2>&1 || true ;;
     esac
     case " ${packages[*]} " in
-    *" prometheus "*) systemctl disable prometheus prometheus-node-exporter >/dev/null 2>&1 || true ;;
+    *" prometheus "*) systemctl disable prometheus >/dev/null 2>&1 || true ;;
     esac
 fi
 
@@ -50,6 +50,12 @@ fi
 if [ ! -d target/foreign/python/etcd3 ]; then
     python3 -m pip install --quiet --root-user-action=ignore --target target/foreign/python \
         -r tests/it/foreign/requirements.txt
+fi
+
+# What tests/watch holds the dashboards against, and draws them with.
+if [ ! -d target/watch/python/grafana_foundation_sdk ]; then
+    python3 -m pip install --quiet --root-user-action=ignore --target target/watch/python \
+        -r tests/watch/requirements.txt
 fi
 
 for component in rustfmt clippy; do
