@@ -239,21 +239,30 @@ fn watch(gateways: &[&Gateway]) -> Prometheus {
     prometheus
 }
 
-/// Where a runbook says so, and the dashboard is there to be looked at.
+/// Panels that a page names: `Panels *one*, *two*`.
+fn panels(text: &str) -> Vec<String> {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut panels = Vec::new();
+    let lists = text.split("Panels *").skip(1).chain(text.split("Panel *").skip(1));
+    for list in lists {
+        let mut rest = Some(list);
+        while let Some((panel, after)) = rest.and_then(|rest| rest.split_once('*')) {
+            panels.push(panel.to_owned());
+            rest = after.strip_prefix(", *").or_else(|| after.strip_prefix(" and *"));
+        }
+    }
+    panels
+}
+
 #[test]
 fn every_panel_that_a_runbook_names_is_on_the_dashboard() {
     let dashboard = read(&place("dashboards/operators.json"));
     let mut named = 0;
     for path in files("docs/runbooks", "md") {
-        let text = read(&path).replace('\n', " ");
-        for list in text.split("Panels *").skip(1).chain(text.split("Panel *").skip(1)) {
-            let list = format!("*{}", list.split(['.', ':', ';']).next().unwrap_or_default());
-            for panel in list.split('*').skip(1).step_by(2) {
-                named += 1;
-                let panel = panel.split_whitespace().collect::<Vec<_>>().join(" ");
-                let is_there = dashboard.contains(&format!("\"title\": \"{panel}\""));
-                assert!(is_there, "{}: no panel {panel:?}", path.display());
-            }
+        for panel in panels(&read(&path)) {
+            let is_there = dashboard.contains(&format!("\"title\": \"{panel}\""));
+            assert!(is_there, "{}: no panel {panel:?}", path.display());
+            named += 1;
         }
     }
     assert!(named > 30, "{named}");
