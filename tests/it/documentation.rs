@@ -14,7 +14,8 @@ use tempfile::TempDir;
 
 use self::pages::{Page, pages};
 use crate::servers::etcd::Etcd;
-use crate::support::command::{Ended, run};
+use crate::servers::postgres::Postgres;
+use crate::support::command::{Ended, fencegate, run};
 use crate::support::downstream::Downstream;
 use crate::support::gateway::Gateway;
 use crate::support::wait_until;
@@ -231,6 +232,55 @@ fn what_the_runbooks_say_to_type_works_and_answers_as_they_show() {
     });
     run_all(&stage, &last[0]);
     assert_eq!(stage.gateway.admin("/v1/coordinator").json()["epoch"], 2, "it was adopted");
+}
+
+#[test]
+fn every_piece_of_configuration_is_one_that_serve_would_take() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    fs::write(home.path().join("fencegate-db"), "secret").expect("writable");
+    let mut checked = 0;
+    for page in
+        pages().iter().filter(|page| page.name.starts_with("docs/") || page.name == "README.md")
+    {
+        for block in page.blocks("toml") {
+            let mut text = block.replace("/run/secrets", &home.path().display().to_string());
+            for (table, rest) in [
+                ("[[upstream]]", "name = \"ledger\"\nurl = \"http://127.0.0.1:9000\"\n"),
+                ("[[route]]", "path = \"/{*rest}\"\nupstream = \"ledger\"\n"),
+            ] {
+                if !text.contains(table) {
+                    text = format!("{text}\n{table}\n{rest}");
+                }
+            }
+            if text.contains("postgres://") && !text.contains("[coordinator]") {
+                text = format!("{text}\n[coordinator]\nurl = \"etcd://127.0.0.1:2379\"\n");
+            }
+            fs::write(home.path().join("fencegate.toml"), &text).expect("writable");
+            let ended =
+                run(fencegate(home.path(), &["config", "check", "--config", "fencegate.toml"]));
+            assert_eq!(ended.code, Some(0), "{}: {text}\n{ended:?}", page.name);
+            checked += 1;
+        }
+    }
+    assert!(checked >= 3, "{checked}");
+}
+
+#[test]
+fn every_statement_for_the_database_is_one_that_it_takes() {
+    let (api, server) = (Downstream::start(), Postgres::start());
+    let table = format!("url = \"{}\"", server.url());
+    let mut gateway = Gateway::one_of_several(api.address, &table, &server.url());
+    gateway.start();
+    assert_eq!(gateway.put("/reports/may", 5, "x").status, 200);
+    let mut answers = String::new();
+    for page in pages().iter().filter(|page| page.name.starts_with("docs/")) {
+        for statements in page.blocks("sql") {
+            for statement in statements.split(';').map(str::trim).filter(|one| !one.is_empty()) {
+                answers += &server.sql(statement);
+            }
+        }
+    }
+    assert!(answers.contains("/reports/may"), "the grant is seen: {answers}");
 }
 
 /// Runs a page's blocks; where one is followed by an answer, that has the same fields as the real one.

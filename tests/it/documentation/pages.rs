@@ -112,6 +112,13 @@ impl Page {
         headings.map(slug).collect()
     }
 
+    /// Its blocks of a language other than the shell's.
+    pub(super) fn blocks(&self, language: &str) -> Vec<String> {
+        let opening = format!("```{language}\n");
+        let blocks = self.text.split(&opening).skip(1);
+        blocks.filter_map(|rest| Some(rest.split("```").next()?.to_owned())).collect()
+    }
+
     /// Its shell blocks, each with the JSON that is shown right after it.
     pub(super) fn shell(&self) -> Vec<(String, Option<String>)> {
         let until_end = |text: &str| text.split("```").next().unwrap_or_default().to_owned();
