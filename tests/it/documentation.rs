@@ -276,7 +276,8 @@ fn every_statement_for_the_database_is_one_that_it_takes() {
     for page in pages().iter().filter(|page| page.name.starts_with("docs/")) {
         for statements in page.blocks("sql") {
             for statement in statements.split(';').map(str::trim).filter(|one| !one.is_empty()) {
-                answers += &server.sql(statement);
+                // The server of the tests has this user and this database already.
+                answers += &server.sql(&statement.replace("fencegate", "another_fencegate"));
             }
         }
     }
