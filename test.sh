@@ -18,8 +18,8 @@ command -v strace >/dev/null || packages+=(strace)
 command -v etcd >/dev/null || packages+=(etcd-server)
 command -v etcdctl >/dev/null || packages+=(etcd-client)
 command -v go >/dev/null || packages+=(golang-go)
+command -v prometheus >/dev/null || packages+=(prometheus)
 [ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
-command -v promtool >/dev/null || packages+=(prometheus)
 command -v javac >/dev/null || packages+=(default-jdk-headless)
 command -v node >/dev/null || packages+=(nodejs)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
@@ -56,6 +56,12 @@ fi
 if [ ! -d target/watch/python/grafana_foundation_sdk ]; then
     python3 -m pip install --quiet --root-user-action=ignore --target target/watch/python \
         -r tests/watch/requirements.txt
+fi
+
+# A strict reader of OpenMetrics, for tests/it/metrics.
+if [ ! -d target/foreign/prometheus/prometheus_client ]; then
+    python3 -m pip install --quiet --root-user-action=ignore --target target/foreign/prometheus \
+        -r tests/it/metrics/requirements.txt
 fi
 
 for component in rustfmt clippy; do

@@ -10,8 +10,8 @@ use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use http::header::CONTENT_TYPE;
-use http::{StatusCode, Uri};
+use http::header::{CONTENT_TYPE, VARY};
+use http::{HeaderMap, StatusCode, Uri};
 use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ use crate::fence::{Resource, Token};
 use crate::fences::{DoubtView, Fences, LeftView, OperatorRaise, Refused};
 use crate::gateway::Connections;
 use crate::http_server::{LimitQuery, PageQuery, ResourceName, parse_json, parse_query, read_body};
-use crate::metrics::{Census, Process};
+use crate::metrics::{self, Census, Exemplars, Format, Process, openmetrics};
 use crate::problem::{Code, Problem, ProblemOutcome};
 use crate::store::{FenceRow, StoreError};
 use crate::token_gauges::TokenGauges;
@@ -32,6 +32,8 @@ pub struct Admin {
     pub fences: Arc<Fences>,
     /// What `/metrics` prints.
     pub registry: Registry,
+    /// What it shows beside that to those who ask for OpenMetrics.
+    pub exemplars: Exemplars,
     /// Gauges that are set when they are asked for.
     pub census: Arc<Census>,
     /// The process, as the kernel sees it.
@@ -49,7 +51,7 @@ pub struct Admin {
 /// The listener's paths.
 pub fn router(admin: Admin) -> Router {
     Router::new()
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(scrape))
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(ready))
         .route("/v1/fences", get(list))
@@ -60,20 +62,31 @@ pub fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Problem> {
+async fn scrape(
+    State(admin): State<Admin>,
+    headers: HeaderMap,
+) -> Result<impl IntoResponse, Problem> {
     let census = &admin.census;
     census.unsettled.set(admin.fences.doubts().unsettled().cast_signed() as i64);
     census.lease_age.set(admin.fences.lease_age().as_secs_f64());
     census.lease_remaining(admin.fences.lease_remaining());
     census.connections.set(admin.connections.open().cast_signed() as i64);
     census.ready.set(i64::from(admin.unready().is_none()));
+    census.look_at_log();
     admin.process.look();
     let mut families = admin.registry.gather();
     families.extend(admin.tokens.gather().await);
-    let text = TextEncoder::new()
-        .encode_to_string(&families)
-        .map_err(|error| Problem::new(Code::Overloaded, error.to_string()))?;
-    Ok(([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
+    let (content_type, text) = match metrics::format(&headers) {
+        Format::OpenMetrics => {
+            (openmetrics::CONTENT_TYPE, openmetrics::encode(&families, &admin.exemplars))
+        }
+        Format::Text => {
+            let text = TextEncoder::new().encode_to_string(&families);
+            let text = text.map_err(|error| Problem::new(Code::Overloaded, error.to_string()))?;
+            (prometheus::TEXT_FORMAT, text)
+        }
+    };
+    Ok(([(CONTENT_TYPE, content_type), (VARY, "Accept")], text))
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {

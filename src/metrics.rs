@@ -4,22 +4,27 @@
 //! Every series exists from the start, at zero. On the path of a request no label is looked up:
 //! each route holds its own counters. What walks over resources is done by housekeeping and not by a scrape.
 
+mod accept;
 mod census;
 mod exemplar;
 mod fence;
 mod gateway;
 mod marked;
+pub(crate) mod openmetrics;
+mod pool;
 mod process;
 mod store;
 mod timing;
 
 use prometheus::{Gauge, HistogramOpts, HistogramVec, IntCounter, IntGauge, Registry};
 
+pub(crate) use accept::{Format, format};
 pub use census::{Census, Limits};
 pub use exemplar::Exemplars;
 pub(crate) use fence::Counted;
 pub use fence::FenceMetrics;
 pub use gateway::{GatewayMetrics, RouteMetrics};
+pub(crate) use pool::{Connections, PoolMetrics};
 pub use process::Process;
 pub use store::{Operation, StoreMetrics};
 pub(crate) use timing::Timing;

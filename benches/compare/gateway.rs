@@ -57,6 +57,7 @@ pub(crate) struct Gateway {
     pub(crate) server: Server,
     pub(crate) proxy: SocketAddr,
     pub(crate) leases: SocketAddr,
+    pub(crate) admin: SocketAddr,
 }
 
 impl Gateway {
@@ -71,7 +72,7 @@ impl Gateway {
         let mut server = Server::start(&format!("fencegate{number}"), command, lab.directory())?;
         lab.wait_for_answer(&mut server, admin, "/readyz", |status| status == StatusCode::OK)
             .context("starting fencegate serve")?;
-        Ok(Gateway { server, proxy, leases })
+        Ok(Gateway { server, proxy, leases, admin })
     }
 }
 

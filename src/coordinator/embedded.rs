@@ -150,6 +150,14 @@ impl Coordinator for Embedded {
         });
         Ok(list.await?)
     }
+
+    async fn count(&self) -> Result<Option<u64>, CoordinatorError> {
+        let clock = self.shared.clock;
+        let count = self.shared.database.call(Operation::List, move |connection| {
+            Box::pin(rows::count(connection, clock.wall()))
+        });
+        Ok(Some(count.await?))
+    }
 }
 
 impl Shared {

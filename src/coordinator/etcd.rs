@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use prometheus::Registry;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -131,6 +132,14 @@ impl Etcd {
         }
     }
 
+    /// Registers what is counted of its endpoints.
+    ///
+    /// # Errors
+    /// The name is registered already.
+    pub fn register_endpoints(&self, registry: &Registry) -> prometheus::Result<()> {
+        self.shared.leases.connection().register(registry)
+    }
+
     /// What watches over etcd's history, in a gateway.
     #[must_use]
     pub fn guard(&self) -> Option<Arc<Guard>> {
@@ -202,6 +211,11 @@ impl Coordinator for Etcd {
         limit: u32,
     ) -> Result<Vec<Lease>, CoordinatorError> {
         Ok(self.shared.list(after.as_ref(), limit as usize).await?)
+    }
+
+    /// Waiters have keys as well, and only their order tells who is one.
+    async fn count(&self) -> Result<Option<u64>, CoordinatorError> {
+        Ok(None)
     }
 }
 

@@ -213,6 +213,10 @@ impl Coordinator for Silent {
     async fn list(&self, _: Option<Resource>, _: u32) -> Result<Vec<Lease>, CoordinatorError> {
         std::future::pending().await
     }
+
+    async fn count(&self) -> Result<Option<u64>, CoordinatorError> {
+        std::future::pending().await
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use super::socket::Dirty;
 use super::upstream::Connection;
 use super::vigil::Stop;
 use crate::fences::{DoubtReason, Permit, Refused, Write};
+use crate::spans::Open;
 use crate::trace::TraceId;
 
 /// How often a write whose connection is gone, or answered, looks whether it has to stop.
@@ -31,6 +32,8 @@ pub(super) struct Origin {
     pub(super) route: Arc<Route>,
     pub(super) method: Method,
     pub(super) trace_id: TraceId,
+    /// Where somebody records it.
+    pub(super) span: Option<Box<Open>>,
 }
 
 impl Origin {
@@ -117,10 +120,17 @@ impl InFlight {
     }
 
     fn end(self, ended: Result<Answered, Stop>) -> Result<Response<ResponseBody>, Refusal> {
-        let InFlight { sending, permit, origin, upload } = self;
+        let InFlight { sending, permit, mut origin, upload } = self;
+        let span = origin.span.take();
         let is_cut = matches!(ended, Err(Stop::Cut));
         let failed = match ended {
             Ok(Ok((response, connection))) => {
+                if let Some(mut span) = span {
+                    span.set(|span| {
+                        span.outcome = "answered";
+                        span.status = Some(response.status().as_u16());
+                    });
+                }
                 end_of_answered(permit, upload, origin, &connection, &sending);
                 return Ok(into_response((response, connection)));
             }
@@ -134,14 +144,27 @@ impl InFlight {
         if sending.is_sent {
             let reason = if is_cut { DoubtReason::Cut } else { reason(&failed) };
             permit.in_doubt(origin.write(reason));
+            end_span(span, &failed, "unknown");
             return Err(failed);
         }
         permit.over();
-        Err(match failed {
+        let failed = match failed {
             Refusal::UpstreamTimeout => Refusal::UpstreamUnreachable("it took too long".into()),
             Refusal::OutcomeUnknown(_) => Refusal::Admission(Refused::Draining),
             refusal => refusal,
-        })
+        };
+        end_span(span, &failed, "not_forwarded");
+        Err(failed)
+    }
+}
+
+fn end_span(span: Option<Box<Open>>, refusal: &Refusal, outcome: &'static str) {
+    if let Some(mut span) = span {
+        span.set(|span| {
+            span.outcome = outcome;
+            span.code = Some(refusal.code().as_str());
+            span.status = Some(refusal.code().status().as_u16());
+        });
     }
 }
 

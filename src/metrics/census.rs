@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{Gauge, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
+use tracing_appender::non_blocking::ErrorCounter;
 
-use super::{gauge, seconds};
+use super::{counter, gauge, seconds};
 
 /// See the module.
 pub struct Census {
@@ -14,6 +15,8 @@ pub struct Census {
     pub(crate) lease_age: Gauge,
     lease_remaining: Gauge,
     pub(crate) ready: IntGauge,
+    log: ErrorCounter,
+    log_dropped: IntCounter,
 }
 
 /// How much of it there may be, as configured.
@@ -30,7 +33,11 @@ impl Census {
     ///
     /// # Errors
     /// A name is registered already.
-    pub fn register(registry: &Registry, limits: Limits) -> prometheus::Result<Census> {
+    pub fn register(
+        registry: &Registry,
+        limits: Limits,
+        log: ErrorCounter,
+    ) -> prometheus::Result<Census> {
         let build = IntGaugeVec::new(
             Opts::new("fencegate_build_info", "Which version this is; always 1."),
             &["version"],
@@ -64,7 +71,18 @@ impl Census {
                  +Inf where it has the store to itself.",
             )?,
             ready: gauge("fencegate_ready", "1 while new requests are welcome, as /readyz says.")?,
+            log,
+            log_dropped: counter(
+                registry,
+                "fencegate_log_lines_dropped_total",
+                "Lines of the log that nobody read in time.",
+            )?,
         })
+    }
+
+    pub(crate) fn look_at_log(&self) {
+        let dropped = self.log.dropped_lines() as u64;
+        self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
     }
 
     /// `None`: it never is over.

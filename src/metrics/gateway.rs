@@ -63,10 +63,15 @@ pub struct GatewayMetrics {
     admission: Timings,
     upstream: Timings,
     stale_age: Timings,
+    configured: Configured,
+    fences: FenceMetrics,
+}
+
+/// What routes are, for queries to join with and to compare with.
+struct Configured {
     info: IntGaugeVec,
     drain_limit: GaugeVec,
     settle: GaugeVec,
-    fences: FenceMetrics,
 }
 
 impl Decisions {
@@ -93,17 +98,8 @@ impl GatewayMetrics {
         let timings = |name, help, bounds| {
             Timings::register(registry, exemplars, name, help, Some("route"), bounds)
         };
-        let gauges = |name, help| {
-            let gauges = GaugeVec::new(Opts::new(name, help), &["route"])?;
-            registry.register(Box::new(gauges.clone()))?;
-            prometheus::Result::Ok(gauges)
-        };
-        let info = IntGaugeVec::new(
-            Opts::new("fencegate_route_info", "What a route is; always 1."),
-            &["route", "upstream", "mode", "tokens"],
-        )?;
-        registry.register(Box::new(info.clone()))?;
         Ok(GatewayMetrics {
+            configured: Configured::register(registry)?,
             requests: counters(
                 "fencegate_requests_total",
                 "Requests, by route and method class.",
@@ -145,15 +141,6 @@ impl GatewayMetrics {
                 "Time since the newer token was accepted, of each write that came too late.",
                 AGES,
             )?,
-            info,
-            drain_limit: gauges(
-                "fencegate_route_drain_limit_seconds",
-                "How long older writes may finish before they are cut, as configured.",
-            )?,
-            settle: gauges(
-                "fencegate_route_settle_seconds",
-                "Time after which a write in doubt can no longer take effect, as configured.",
-            )?,
             fences: fences.clone(),
         })
     }
@@ -161,18 +148,7 @@ impl GatewayMetrics {
     /// The series of one route.
     #[must_use]
     pub fn route(&self, config: &Config, route: &Route) -> RouteMetrics {
-        let upstream = &config.upstreams[route.upstream];
-        let mode = match route.mode {
-            Mode::Enforce => "enforce",
-            Mode::Observe => "observe",
-        };
-        let tokens = match route.tokens {
-            Tokens::Held => "held",
-            Tokens::Ordered => "ordered",
-        };
-        self.info.with_label_values(&[&*route.name, &*upstream.name, mode, tokens]).set(1);
-        self.drain_limit.with_label_values(&[&route.name]).set(route.drain.as_secs_f64());
-        self.settle.with_label_values(&[&route.name]).set(upstream.settle.as_secs_f64());
+        self.configured.set(config, route);
         self.named(&route.name)
     }
 
@@ -203,6 +179,47 @@ impl GatewayMetrics {
                 .map(|code| (*code, self.rejections.series(&[code.as_str(), name])))
                 .collect(),
         }
+    }
+}
+
+impl Configured {
+    fn register(registry: &Registry) -> prometheus::Result<Configured> {
+        let gauges = |name, help| {
+            let gauges = GaugeVec::new(Opts::new(name, help), &["route"])?;
+            registry.register(Box::new(gauges.clone()))?;
+            prometheus::Result::Ok(gauges)
+        };
+        let info = IntGaugeVec::new(
+            Opts::new("fencegate_route_info", "What a route is; always 1."),
+            &["route", "upstream", "mode", "tokens"],
+        )?;
+        registry.register(Box::new(info.clone()))?;
+        Ok(Configured {
+            info,
+            drain_limit: gauges(
+                "fencegate_route_drain_limit_seconds",
+                "How long older writes may finish before they are cut, as configured.",
+            )?,
+            settle: gauges(
+                "fencegate_route_settle_seconds",
+                "Time after which a write in doubt can no longer take effect, as configured.",
+            )?,
+        })
+    }
+
+    fn set(&self, config: &Config, route: &Route) {
+        let upstream = &config.upstreams[route.upstream];
+        let mode = match route.mode {
+            Mode::Enforce => "enforce",
+            Mode::Observe => "observe",
+        };
+        let tokens = match route.tokens {
+            Tokens::Held => "held",
+            Tokens::Ordered => "ordered",
+        };
+        self.info.with_label_values(&[&*route.name, &*upstream.name, mode, tokens]).set(1);
+        self.drain_limit.with_label_values(&[&route.name]).set(route.drain.as_secs_f64());
+        self.settle.with_label_values(&[&route.name]).set(upstream.settle.as_secs_f64());
     }
 }
 

@@ -502,3 +502,34 @@ fn a_cell_that_ended_with_its_instance_cuts_all_and_admits_nothing() {
     assert!(cell.is_cut(rank(5)));
     assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Closing);
 }
+
+#[test]
+fn a_mark_is_as_old_as_its_raise_wherever_that_was_heard_of() {
+    let start = Clock::new().now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mark = |number| Mark { rank: rank(number), confirmed: true };
+    let mut cell = Cell::new(at(100));
+    cell.loaded(Some((mark(5), at(40))), &[], at(100));
+    assert_eq!(cell.mark_age(at(100)), Duration::from_secs(60));
+    cell.raised(mark(6), false, at(110));
+    cell.raised(mark(6), false, at(120));
+    cell.raised(mark(5), false, at(120));
+    assert_eq!(cell.mark_age(at(130)), Duration::from_secs(20));
+}
+
+#[test]
+fn a_drain_goes_on_from_the_newer_token_until_older_writes_are_over() {
+    let start = Clock::new().now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mark = |number| Mark { rank: rank(number), confirmed: true };
+    let terms = Terms { settle: Duration::from_secs(9), drain: None, held: true };
+    let mut cell = open(5, at(0));
+    cell.granted(rank(5), Grant { settle: terms.settle, number: 1 });
+    assert_eq!(cell.admit(rank(5).token, &terms, Epoch::FIRST, at(1)), Step::Admit);
+    assert_eq!(cell.draining_since(at(2)), None, "nobody newer has come");
+    cell.raised(mark(6), false, at(3));
+    assert_eq!(cell.draining_since(at(4)), Some(at(3)));
+    cell.finish(rank(5), Outcome::InDoubt(at(20)));
+    assert_eq!(cell.draining_since(at(19)), Some(at(3)), "it may still take effect");
+    assert_eq!(cell.draining_since(at(20)), None);
+}

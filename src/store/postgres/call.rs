@@ -69,7 +69,10 @@ impl Postgres {
     }
 
     async fn attempt(&self, sql: &Arc<str>) -> Result<String, sqlx::Error> {
-        let mut connection = self.0.pool.acquire().await?;
+        let began = self.0.clock.now();
+        let acquired = self.0.pool.acquire().await;
+        self.0.pool_metrics.waited(self.0.clock.now().since(began));
+        let mut connection = acquired?;
         let query = sqlx::raw_sql(AssertSqlSafe(Arc::clone(sql)));
         // All rows: the answer counts only once the server is through, and that is after the commit.
         let answered = timeout(ATTEMPT_WITHIN, query.fetch_all(&mut *connection)).await;
