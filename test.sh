@@ -20,6 +20,8 @@ command -v etcdctl >/dev/null || packages+=(etcd-client)
 command -v go >/dev/null || packages+=(golang-go)
 command -v prometheus >/dev/null || packages+=(prometheus)
 [ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
+command -v javac >/dev/null || packages+=(default-jdk-headless)
+command -v node >/dev/null || packages+=(nodejs)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
 if [ ${#packages[@]} -gt 0 ]; then
     say "Installing ${packages[*]}"

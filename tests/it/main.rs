@@ -16,6 +16,7 @@ mod exit_codes;
 mod fight;
 mod foreign;
 mod handover;
+mod http_page;
 mod late_bytes;
 mod leases;
 mod metrics;
