@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{EXPECT, HOST};
+use http::header::{ALLOW, EXPECT, HOST};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Incoming;
@@ -28,6 +29,9 @@ use crate::fences::{Fences, Permit};
 use crate::metrics::RouteMetrics;
 use crate::problem::{Code, Problem};
 use crate::trace::{TraceId, TraceIds};
+
+/// Every method is passed on but CONNECT and TRACE; these are the ones that have a meaning everywhere.
+const ALLOWED: &str = "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE";
 
 /// What all connections of one thread share.
 pub(super) struct Worker {
@@ -158,9 +162,8 @@ impl Worker {
         };
         let answered = self.clock.now();
         route.metrics.upstream.observe(answered.since(now).as_secs_f64());
-        let mut response = answer?;
+        let response = answer?;
         route.metrics.request.observe(answered.since(started).as_secs_f64());
-        head::strip_answer(response.headers_mut());
         Ok(response)
     }
 
@@ -260,7 +263,11 @@ impl Worker {
         metrics.request.observe(self.clock.now().since(started).as_secs_f64());
         let resource = context.resource.and_then(|name| Resource::new(name).ok());
         let problem = refusal.problem(resource.as_ref(), context.token, context.trace_id);
-        problem.to_response().map(ResponseBody::own)
+        let mut answer = problem.to_response().map(ResponseBody::own);
+        if matches!(refusal, Refusal::MethodNotAllowed) {
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED));
+        }
+        answer
     }
 
     fn count(&self, event: &'static str, refusal: &Refusal, context: &Context<'_>) {
@@ -282,11 +289,11 @@ impl Worker {
     }
 
     /// Counts and logs a head that is refused before it is a request, and puts it into words.
-    pub(super) fn refuse_head(&self, code: Code, detail: &'static str) -> Problem {
+    pub(super) fn refuse_head(&self, code: Code, detail: &dyn Display) -> Problem {
         let trace_id = self.traces.next();
         self.routes.unmatched.reject(code);
-        tracing::warn!(code = code.as_str(), detail, %trace_id, "head refused");
-        let mut problem = Problem::new(code, detail);
+        tracing::warn!(code = code.as_str(), %detail, %trace_id, "head refused");
+        let mut problem = Problem::new(code, detail.to_string());
         problem.trace_id = Some(trace_id.to_string());
         problem
     }
