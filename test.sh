@@ -62,6 +62,9 @@ cargo test --locked
 say "Tests of a gateway that is broken on purpose"
 cargo test --locked --features broken-drain --test chaos found_out
 
+say "Fuzzing, for half a minute"
+tools/fuzz.sh 15
+
 say "Documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
 

@@ -8,6 +8,7 @@
 //! of which one byte may have been sent, and rewriting of request targets: what is judged is what is
 //! forwarded, byte for byte.
 
+mod authority;
 mod body;
 mod connection;
 mod destination;

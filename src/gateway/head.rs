@@ -4,14 +4,14 @@
 //! removed before the request goes on; `Connection` may name further ones, but none that is meant for
 //! the API. What the gateway adds is added after that.
 
-use http::header::{CONNECTION, HOST};
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use smallvec::SmallVec;
 
-use super::method_claims;
 use super::refusal::Refusal;
 use super::route::is_read;
 use super::token_header::TokenFields;
+use super::{authority, method_claims};
 use crate::trace::TraceId;
 
 const ONE_HOST: &str = "send exactly one Host field";
@@ -85,7 +85,7 @@ pub(super) fn read(
         match meaning(name)? {
             Meaning::None | Meaning::ContentLength | Meaning::Trusted => {}
             Meaning::Host if signs.has_host => return Err(Refusal::InvalidRequest(ONE_HOST)),
-            Meaning::Host if !is_host(value.as_bytes()) => {
+            Meaning::Host if !authority::is_host(value.as_bytes()) => {
                 return Err(Refusal::InvalidRequest(NO_HOST));
             }
             Meaning::Host => signs.has_host = true,
@@ -124,7 +124,7 @@ pub(super) fn read(
     if !signs.has_host && version >= Version::HTTP_11 {
         return Err(Refusal::InvalidRequest(ONE_HOST));
     }
-    check_absolute_form(uri, headers)?;
+    authority::check(uri, headers)?;
     if let Some(query) = uri.query() {
         method_claims::of_query(query).for_each(|method| signs.disguise(&method));
     }
@@ -220,7 +220,9 @@ pub(super) fn receive(version: Version, headers: &mut HeaderMap) -> Result<(), &
             Meaning::TransferEncoding => {
                 let is_chunked = value.as_bytes().eq_ignore_ascii_case(b"chunked");
                 if has_encoding || !is_chunked || version < Version::HTTP_11 {
-                    return Err("the upstream's answer has a Transfer-Encoding that is not chunked");
+                    return Err(
+                        "the upstream's answer has a Transfer-Encoding that is not chunked",
+                    );
                 }
                 has_encoding = true;
             }
@@ -267,38 +269,6 @@ pub(super) fn trace_id(headers: &HeaderMap) -> Option<TraceId> {
     headers.get("traceparent").and_then(|field| TraceId::of_traceparent(field.as_bytes()))
 }
 
-/// An absolute target whose host is not the request's own has two readings (RFC 9112 §3.2.2).
-fn check_absolute_form(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
-    if !matches!(uri.scheme_str(), None | Some("http" | "https")) {
-        return Err(Refusal::Unresolvable("the target's scheme is not http".into()));
-    }
-    let Some(authority) = uri.authority() else { return Ok(()) };
-    let host = headers.get(HOST).map(HeaderValue::as_bytes);
-    if host.is_some_and(|host| !host.eq_ignore_ascii_case(authority.as_str().as_bytes())) {
-        return Err(Refusal::Unresolvable("the target's host and the Host field differ".into()));
-    }
-    Ok(())
-}
-
-/// A name, an IPv4 address or an IPv6 address in brackets, and a port (RFC 9112 §3.2). Of what the grammar allows
-/// in names, no more than names really have.
-fn is_host(value: &[u8]) -> bool {
-    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-    let in_address = |byte: &u8| byte.is_ascii_hexdigit() || b":.".contains(byte);
-    let (is_sound, rest) = match value.strip_prefix(b"[") {
-        Some(inner) => {
-            let end = inner.iter().take_while(|byte| in_address(byte)).count();
-            (end > 0 && inner.get(end) == Some(&b']'), inner.get(end + 1..).unwrap_or_default())
-        }
-        None => {
-            let end = value.iter().take_while(|byte| in_name(byte)).count();
-            (end > 0, &value[end..])
-        }
-    };
-    let is_port = |port: &[u8]| port.len() <= 5 && port.iter().all(u8::is_ascii_digit);
-    is_sound && (rest.is_empty() || rest.strip_prefix(b":").is_some_and(is_port))
-}
-
 fn check_connection(value: &HeaderValue) -> Result<(), Refusal> {
     if value == "keep-alive" || value == "close" {
         return Ok(());
@@ -329,19 +299,4 @@ fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 
 fn options(value: &HeaderValue) -> impl Iterator<Item = &str> {
     value.to_str().ok().into_iter().flat_map(|value| value.split(',')).map(str::trim)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_is_a_name_or_an_address_and_a_port() {
-        for host in ["a", "a.b-c_d", "127.0.0.1:80", "[::1]", "[::1]:8080", "a:", "A:65535"] {
-            assert!(is_host(host.as_bytes()), "{host}");
-        }
-        for host in ["", ":80", "a b", "a,b", "a/b", "a@b", "a:b", "a:123456", "[::1", "[]", "[::1]a", "a%2e", "\u{e9}", "a:80:80"] {
-            assert!(!is_host(host.as_bytes()), "{host}");
-        }
-    }
 }
