@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::framing::{Framed, Violation};
+use super::framing::{Framed, Verdict, Violation};
 use super::last_words;
 use super::service::Worker;
 use super::vigil::Vigils;
@@ -83,17 +83,18 @@ pub(super) async fn serve(
     })
     .await;
     let Watched { stream, bare_answer, .. } = connection.into_parts().io.into_inner();
-    let (stream, violation) = stream.into_parts();
-    let problem = match (violation, end) {
-        (Some(violation), _) => worker.refuse_head(code_of(violation), &violation),
-        (None, End::Overdue) if watch.has_head_begun() => {
+    let (stream, verdict) = stream.into_parts();
+    let problem = match (verdict, end) {
+        (Verdict::HeadRefused(violation), _) => worker.refuse_head(code_of(violation), &violation),
+        (Verdict::BodyRefused, _) => return last_words::hear_out(stream).await,
+        (Verdict::Clean, End::Overdue) if watch.has_head_begun() => {
             worker.refuse_head(Code::RequestTimeout, &"the request's head did not arrive in time")
         }
-        (None, End::Malformed) if watch.is_between_requests() => {
+        (Verdict::Clean, End::Malformed) if watch.is_between_requests() => {
             let (code, detail) = in_words(bare_answer.unwrap_or_default());
             worker.refuse_head(code, &detail)
         }
-        (None, End::Silent | End::Overdue | End::Malformed) => return,
+        (Verdict::Clean, End::Silent | End::Overdue | End::Malformed) => return,
     };
     last_words::say(stream, &problem).await;
 }

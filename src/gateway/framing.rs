@@ -27,6 +27,16 @@ use self::scan::{Scan, Stop};
 pub(super) use self::violation::Violation;
 use super::watch::Watch;
 
+/// How a connection's bytes ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Clean,
+    /// The client was not told why yet.
+    HeadRefused(Violation),
+    /// The client was told why in the answer to its request, unless that was answered before.
+    BodyRefused,
+}
+
 /// See the module.
 pub(super) struct Framed<S> {
     stream: S,
@@ -56,10 +66,15 @@ impl<S> Framed<S> {
         }
     }
 
-    /// The stream, and why the connection ended, if a refused head ended it and nobody was told yet.
-    pub(super) fn into_parts(self) -> (S, Option<Violation>) {
-        let refused = self.stop.filter(|stop| self.is_told && !stop.is_in_body);
-        (self.stream, refused.map(|stop| stop.violation))
+    /// The stream, and what its bytes had to do with the end of the connection.
+    pub(super) fn into_parts(self) -> (S, Verdict) {
+        let verdict = match self.stop {
+            Some(stop) if stop.is_in_body => Verdict::BodyRefused,
+            Some(stop) if self.is_told => Verdict::HeadRefused(stop.violation),
+            // Or hyper had done with the connection before it came to what is refused.
+            Some(_) | None => Verdict::Clean,
+        };
+        (self.stream, verdict)
     }
 
     /// Ends what hyper reads: in a body at once, which breaks the body off; between two requests as soon as

@@ -116,10 +116,11 @@ fn check_segments(path: &str) -> Result<(), Ambiguous> {
     Ok(())
 }
 
-/// A path, or a part of one, for a route that ignores case: what differs in nothing but case becomes the same.
-/// Upper and then lower case, character by character, since there are more than two cases: `ſ` is a small `S` too.
+/// A path, or a part of one, for a route that ignores case: what differs in nothing but case becomes the same. Through
+/// upper case and back, character by character, since there are more than two cases: `ſ` is a small `S`, and `ẞ` two of them.
 pub(super) fn without_case(path: &str) -> String {
-    path.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+    let lower = path.chars().flat_map(char::to_lowercase);
+    lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
 fn without_trailing_slash(path: Cow<'_, str>) -> Cow<'_, str> {

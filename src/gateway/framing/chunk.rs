@@ -1,6 +1,6 @@
 //! The line before a chunk: its size, and extensions, which end at this hop (RFC 9112 §7.1).
 
-use super::lines::is_token;
+use super::lines;
 use super::violation::Violation;
 
 /// A chunk's size in bytes; 0 for the last one.
@@ -12,6 +12,7 @@ pub(super) fn size(content: &[u8]) -> Result<u64, Violation> {
     }
     match extensions.trim_ascii_start().first() {
         None if extensions.is_empty() => {}
+        _ if lines::has_control(extensions) => return Err(Violation::Control),
         Some(b';') if are_extensions(extensions) => {}
         Some(b';') => return Err(Violation::ChunkExtension),
         // Space at the end, or a byte that is no digit.
@@ -49,8 +50,8 @@ fn are_extensions(mut rest: &[u8]) -> bool {
 
 /// What follows a token at the start of `text`.
 fn token(text: &[u8]) -> Option<&[u8]> {
-    let end = text.iter().position(|byte| !is_token(&[*byte])).unwrap_or(text.len());
-    (end > 0).then(|| &text[end..])
+    let (token, after) = lines::token(text);
+    (!token.is_empty()).then_some(after)
 }
 
 fn token_or_quoted(text: &[u8]) -> Option<&[u8]> {

@@ -1,5 +1,7 @@
 //! Where a request ends, and what may hide in it, behind it, or behind one that is refused.
 
+#![allow(clippy::too_many_lines, reason = "tables")]
+
 use super::{Expected, INNER, REQUEST, Row, TARGET, done, put, refused, unframed, with_length};
 
 pub fn rows() -> Vec<Row> {
