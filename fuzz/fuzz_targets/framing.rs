@@ -60,7 +60,8 @@ fn parsed_heads(bytes: &[u8]) -> Option<u32> {
         let after = match (&lengths[..], &codings[..]) {
             ([], []) => Some(rest),
             ([length], []) => {
-                let length = std::str::from_utf8(length).ok()?.parse::<usize>().expect("it is a number");
+                let length =
+                    std::str::from_utf8(length).ok()?.parse::<usize>().expect("it is a number");
                 rest.get(length..)
             }
             ([], [coding]) => {

@@ -1,5 +1,4 @@
 //! A target that the gateway accepts is, to every tolerant server, the path of its resource and no other.
-
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -83,6 +83,8 @@ fn connect_and_trace_are_never_passed_on() {
         let answer = exchange(gateway.proxy, bytes);
         assert!([400, 405].contains(&answer.status), "{method} {target}: {answer:?}");
         assert_refused(&api, &answer, answer.status, method);
+        let allowed = answer.header("allow").unwrap_or_default();
+        assert_eq!(answer.status == 405, allowed.contains("PUT") && !allowed.contains(method));
     }
 }
 
