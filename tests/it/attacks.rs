@@ -46,7 +46,7 @@ fn run(gateway: &Gateway, row: &Row, token: usize) {
 }
 
 /// What a row must have written: resources and contents.
-fn written(row: &Row) -> Vec<(String, Vec<u8>)> {
+fn written(row: &Row) -> Vec<Write> {
     let done = row.answers.iter().filter_map(|expected| match expected {
         Expected::Done(resource, content) => {
             Some(((*resource).to_owned(), content.as_bytes().to_vec()))
@@ -70,16 +70,23 @@ fn no_byte_of_an_attack_reaches_the_upstream() {
             .map(|request| (request.target.clone(), request.body.clone()))
             .collect();
         let forwarded: Vec<_> = written(row);
-        let is_same = |(seen, expected): (&(String, Vec<u8>), &(String, Vec<u8>))| {
-            // The recorder has the target as it came, the row the name of its resource.
-            seen.1 == expected.1
-                && percent_encoding::percent_decode_str(path(&seen.0)).eq(expected.0.bytes())
-        };
         let what = format!("{}: {}", row.id, row.what);
         assert_eq!(seen.len(), forwarded.len(), "{what}: {seen:?}");
-        assert!(seen.iter().zip(&forwarded).all(is_same), "{what}: {seen:?}, not {forwarded:?}");
+        assert!(
+            seen.iter().zip(&forwarded).all(|(seen, expected)| is_same(seen, expected)),
+            "{what}: {seen:?}, not {forwarded:?}"
+        );
     }
     assert!(upstream.rest().is_empty(), "all bytes belong to requests: {:?}", upstream.rest());
+}
+
+/// A write: to what, and with what content.
+type Write = (String, Vec<u8>);
+
+/// The recorder has the target as it came, the row the name of its resource.
+fn is_same(seen: &Write, expected: &Write) -> bool {
+    let path = percent_encoding::percent_decode_str(path(&seen.0));
+    seen.1 == expected.1 && path.eq(expected.0.bytes())
 }
 
 fn path(target: &str) -> &str {

@@ -113,11 +113,14 @@ const PIECES: [&[u8]; 45] = [
     b"%0a",
 ];
 
+/// To this resource, by this target.
+type Led = (String, Vec<u8>);
+
 /// Targets that a server takes for one path, and what the gateway makes of them.
 #[derive(Default)]
 struct Seen {
-    /// By server and the path that it serves: the resource, and a target that led to it.
-    resources: HashMap<(&'static str, Vec<u8>), (String, Vec<u8>)>,
+    /// By server and the path that it serves.
+    resources: HashMap<(&'static str, Vec<u8>), Led>,
     accepted: usize,
 }
 
