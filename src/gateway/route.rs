@@ -14,7 +14,7 @@ use super::target;
 use crate::config::{self, Case, Config, Fenced, Mode, Route as RouteConfig, Tokens};
 use crate::fence::Terms;
 use crate::fences::Demand;
-use crate::metrics::{GatewayMetrics, RouteMetrics, UNMATCHED_ROUTE};
+use crate::metrics::{GatewayMetrics, RouteMetrics};
 
 /// Matches every path, `/` included, although matchit's catch-all does not.
 const EVERY_PATH: &str = "/{*rest}";
@@ -70,7 +70,7 @@ impl RouteTable {
             routes: (config.routes.iter())
                 .map(|route| Arc::new(Route::new(config, route, metrics)))
                 .collect(),
-            unmatched: metrics.route(UNMATCHED_ROUTE),
+            unmatched: metrics.unmatched(),
         })
     }
 
@@ -123,7 +123,7 @@ impl Route {
             timeout: upstream.timeout,
             buffer_bytes: route.buffer_bytes,
             body_bytes: route.body_bytes,
-            metrics: metrics.route(&route.name),
+            metrics: metrics.route(config, route),
             fenced: route.fenced.clone(),
             ignores_case: route.case == Case::Ignore,
             template: parts(&route.resource),
