@@ -10,6 +10,7 @@ say() { printf '\n== %s\n' "$*"; }
 packages=()
 command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || packages+=(nginx-light)
 command -v curl >/dev/null || packages+=(curl)
+command -v c++ >/dev/null || packages+=(g++)
 command -v setpriv >/dev/null || packages+=(util-linux)
 command -v mount >/dev/null || packages+=(mount)
 command -v strace >/dev/null || packages+=(strace)
@@ -79,6 +80,9 @@ cargo test --locked
 
 say "Tests of a gateway that is broken on purpose"
 cargo test --locked --features broken-drain --test chaos found_out
+
+say "Fuzzing, for half a minute"
+tools/fuzz.sh 15
 
 say "Documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
 mod admin;
+mod attacks;
 mod bad_input;
 mod bodies;
 mod coordinator;
