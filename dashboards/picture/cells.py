@@ -4,7 +4,7 @@ import numpy
 from matplotlib.colors import PowerNorm
 
 from axes import marks, series_of, time_axis
-from look import CLASSIC, NAMED, PANEL, TEXT, nothing, word
+from look import CLASSIC, NAMED, TEXT, nothing, word
 from units import written
 
 
@@ -29,8 +29,7 @@ def heatmap(box, panel, answer, told):
     marks(axes, told)
     edges = numpy.append(times, times[-1] + step) - step
     norm = PowerNorm(0.5, vmin=0, vmax=max(numpy.nanmax(cells), 1e-6) if len(seen) else 1)
-    axes.pcolormesh(edges, numpy.arange(low, high + 2), cells[low : high + 1], cmap="Spectral_r", norm=norm,
-                    edgecolors=PANEL, linewidth=0.2)
+    axes.pcolormesh(edges, numpy.arange(low, high + 2), cells[low : high + 1], cmap="Spectral_r", norm=norm)
     names = [series["labels"]["le"] for series in found[low : high + 1]]
     texts = ["+Inf" if name == "+Inf" else written(float(name), panel["options"]["yAxis"]["unit"]) for name in names]
     every = max(1, len(texts) // 10)

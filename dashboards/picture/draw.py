@@ -15,7 +15,7 @@ import lines
 import look
 
 #: Pixels of a column and of a row of the grid.
-COLUMN, ROW = 60, 34
+COLUMN, ROW = 56, 32
 #: Of the picture in all: the header with the values of the variables.
 HEADER = 70
 KINDS = {
@@ -26,7 +26,7 @@ KINDS = {
     "state-timeline": cells.state_timeline,
 }
 #: In which a picture of a few flat colours is small and still looks right.
-COLOURS = 128
+COLOURS = 160
 
 
 def draw(board, told, file):
@@ -61,4 +61,4 @@ def save(figure, file):
     raw = io.BytesIO()
     figure.savefig(raw, format="png", facecolor=figure.get_facecolor())
     picture = Image.open(raw).convert("RGB")
-    picture.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(file, optimize=True)
+    picture.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, optimize=True)

@@ -23,7 +23,7 @@ def stat(box, panel, answer, told):
         text, colour = mapped or (written(value, defaults["unit"], defaults.get("decimals")), reached(panel, value))
         inner = Box(box.figure, box.x + at * part, box.y, part - 2, box.h)
         inner.fill(colour)
-        size = min(21, 1.35 * inner.w / max(len(text), 4))
+        size = min(21, 1.05 * inner.w / max(len(text), 4))
         inner.text(inner.w / 2, inner.h / 2 + size * 0.55, text, ha="center", size=size, color="white", weight="bold")
         if len(found) > 1:
             inner.text(inner.w / 2, inner.h - 8, name, ha="center", size=7.5, color="white")
@@ -59,18 +59,16 @@ def shown(panel, name, value):
 def merged(panel, answer):
     """Rows by the labels that all queries have, as Grafana's merge, with columns renamed and left out."""
     organize = next(it["options"] for it in panel["transformations"] if it["id"] == "organize")
-    names, hidden = organize["renameByName"], organize["excludeByName"]
+    names, hidden, order = (organize[key] for key in ("renameByName", "excludeByName", "indexByName"))
     targets = [target for target in answer["targets"] if target["series"]]
     labels = [set(series["labels"]) for target in targets for series in target["series"]]
     common = sorted(set.intersection(*labels)) if labels else []
-    rows, of_labels, of_values = {}, [], []
+    rows = {}
     for target in targets:
         value = names.get(f"Value #{target['refId']}", "Value")
-        of_values.append(value)
         for series in target["series"]:
             cells = {names.get(key, key): text for key, text in series["labels"].items()}
-            of_labels += [name for name in cells if name not in of_labels]
             row = rows.setdefault(tuple(series["labels"][key] for key in common), {})
             row.update(cells | {value: series["points"][-1][1]})
-    columns = [name for name in of_labels + of_values if name not in hidden]
-    return columns, list(rows.values())
+    fields = sorted((field for field in order if field not in hidden), key=order.get)
+    return [names[field] for field in fields], list(rows.values())

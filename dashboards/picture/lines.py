@@ -3,6 +3,7 @@
 import math
 
 import numpy
+from matplotlib.ticker import MultipleLocator
 
 from axes import marks, series_of, time_axis, unit_of
 from look import CLASSIC, MUTED, nothing, override, shade
@@ -91,8 +92,10 @@ def scale(axes, panel):
     for value, colour in limits:
         if value <= top and defaults["custom"]["thresholdsStyle"]["mode"] != "off":
             axes.axhline(value, color=colour, linewidth=0.8, linestyle="--")
-    ticks = [tick for tick in axes.get_yticks() if 0 <= tick <= top][:7]
     unit = defaults["unit"]
+    if unit == "bytes":
+        axes.yaxis.set_major_locator(MultipleLocator(2 ** math.floor(math.log2(top / 3))))
+    ticks = [tick for tick in axes.get_yticks() if 0 <= tick <= top]
     axes.set_yticks(ticks, [written(tick, unit) for tick in ticks])
     axes.grid(axis="y", color="#eceded", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -107,12 +110,16 @@ def listed(box, panel, found, calcs, top):
     for at, calc in enumerate(reversed(calcs)):
         box.text(box.w - 8 - WIDE * at, top + LINE - 3, TITLES[calc], ha="right", size=7, color="#3274d9")
     box.text(24, top + LINE - 3, "Name", size=7, color="#3274d9")
-    shown = found if len(found) <= LEGEND else found[: LEGEND - 1]
+    shown = list(enumerate(found))
+    if panel["options"]["legend"].get("sortBy") == "Max":
+        shown.sort(key=lambda entry: max(value for _, value in entry[1]["points"] if value is not None), reverse=True)
+    if len(found) > LEGEND:
+        shown = shown[: LEGEND - 1]
     fits = int((box.w - 40 - WIDE * len(calcs)) / 5.2)
-    for row, series in enumerate(shown, start=2):
+    for row, (nth, series) in enumerate(shown, start=2):
         y = top + LINE * row - 3
         name = series["legend"] if len(series["legend"]) <= fits else series["legend"][: fits - 1] + "…"
-        box.text(10, y, "■", size=8, color=colour_of(panel, series["legend"], row - 2))
+        box.text(10, y, "■", size=8, color=colour_of(panel, series["legend"], nth))
         box.text(24, y, name, size=7.5)
         values = [value for _, value in series["points"] if value is not None]
         for at, calc in enumerate(reversed(calcs)):

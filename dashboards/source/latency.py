@@ -34,7 +34,8 @@ def memory():
         "Decided from memory",
         "Share of fenced writes that were decided without store, coordinator or waiting. Low: holders write little "
         "under each lease, or resources leave memory (limits.cells).", "percentunit",
-        [query(f"{rate(from_memory)} / {rate(routes(decided))}", "from memory")], full=True, calcs=["min", "lastNotNull"], **THIRD)
+        [query(f"{rate(from_memory)} / {rate(routes(decided))}", "from memory")], full=True, calcs=["min", "lastNotNull"],
+        alerts=["FencegateFencedRouteSilent"], **THIRD)
 
 
 def heatmaps():

@@ -24,9 +24,11 @@ def turnover():
 def held():
     return timeseries(
         "Leases held, workers that wait",
-        "Live leases at the coordinator, and acquisitions under way, nearly all of which wait for another holder.", "short",
+        "Live leases at the coordinator, and acquisitions under way, nearly all of which wait for another holder. "
+        "With etcd the first is not counted.", "short",
         [query(f"sum(max by (job) ({instances('fencegate_leases_held')}))", "held"),
-         query(total(instances("fencegate_lease_waiters")), "waiting")], **THIRD)
+         query(total(instances("fencegate_lease_waiters")), "waiting")],
+        alerts=["FencegateLeasesWithoutWrites"], **THIRD)
 
 
 def renewals_failed():

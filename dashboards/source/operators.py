@@ -33,13 +33,14 @@ def build():
 def annotations():
     """What happens rarely and explains much. Raises of single resources would be thousands: they are on the other
     dashboard."""
+    changed = instances("fencegate_coordinator_changed")
     happened = "rate({}[$__rate_interval])"
     starts_over = happened.format(instances("fencegate_instance_starts_over_total"))
     fenced = happened.format(instances("fencegate_instances_fenced_total"))
     return [
         annotation("Epochs", "purple", rise(instances("fencegate_coordinator_epoch")),
                    "New epoch of {{job}}", "An operator adopted a new history of the coordinator."),
-        annotation("Coordinator changed", RED, f"max by (job) ({instances('fencegate_coordinator_changed')}) == 1",
+        annotation("Coordinator changed", RED, f"max by (job) (max_over_time({changed}[$__rate_interval])) == 1",
                    "Coordinator of {{job}} changed",
                    "The coordinator has another history than before: new tokens are refused until an operator adopts it."),
         annotation("Instances taken for dead", ORANGE, f"sum by (job) ({fenced}) > 0",

@@ -84,11 +84,12 @@ def each():
     queries = [(name, f"max by (job, instance) ({instances(metric)})") for name, metric in columns.items()]
     return table(
         "Each instance", "What each instance says of itself at the end of the time shown.", "short",
+        [("job", "Job"), ("instance", "Instance"), ("version", "Version")],
         [("Build", version), ("Running for", age), *queries], sort="In flight",
-        hidden=["Build"], names=[("job", "Job"), ("instance", "Instance"), ("version", "Version")],
+        hidden=["Build"],
         overrides=[by_name("Running for", ("unit", "dtdurations")), by_name("Memory", ("unit", "bytes")),
                    by_name("Ready", ("mappings", words({0: ("no", RED), 1: ("yes", "green")})))],
-        alerts=["FencegateDown"], width=24, height=8)
+        alerts=["FencegateDown", "FencegateNotReady"], width=24, height=6)
 
 
 def up():
@@ -129,4 +130,4 @@ def scrapes():
         "Scrapes", "What Prometheus takes to scrape an instance: the slowest, and the median.", "s",
         [query(f"max({is_gateway(instances('scrape_duration_seconds'))})", "slowest"),
          query(f"quantile(0.5, {is_gateway(instances('scrape_duration_seconds'))})", "median")],
-        alerts=["FencegateDown"], **HALF)
+        alerts=["FencegateDown", "FencegateNotReady"], **HALF)

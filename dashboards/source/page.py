@@ -93,5 +93,6 @@ def annotation(name, colour, expr, title, text):
 
 
 def rise(series):
-    """Where a number of a whole job went up, whichever instance saw it first; a restart is no rise."""
-    return f"max by (job) ({series}) > max by (job) ({series} offset $__rate_interval)"
+    """Where a number of a whole job went up, whichever instance saw it first; a restart is no rise. One mark each:
+    compared is with the point before."""
+    return f"max by (job) ({series}) > max by (job) ({series} offset $__interval)"

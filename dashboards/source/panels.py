@@ -66,6 +66,9 @@ def timeseries(title, description, unit, queries, *, stack=False, full=False, th
     if full:
         defaults["max"] = 1
     legend = {"displayMode": "table", "placement": "bottom", "showLegend": True, "calcs": list(calcs)}
+    if "max" in calcs:
+        # What matters first: of thirty lines one sees five without scrolling.
+        legend |= {"sortBy": "Max", "sortDesc": True}
     options = {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
     return panel("timeseries", title, description, queries, defaults, options, thresholds, overrides, **place)
 
@@ -108,24 +111,26 @@ def heatmap(title, description, unit, expr, **place):
     return {**panel("heatmap", title, description, [target], {"unit": unit}, options, **place), "maxDataPoints": 120}
 
 
-def table(title, description, unit, columns, *, hidden=(), sort=None, overrides=(), names=(), **place):
-    """Rows by label. `columns` are `(name, expr)`, each its value column; `hidden` labels are left out."""
+def table(title, description, unit, labels, columns, *, hidden=(), sort=None, overrides=(), **place):
+    """Rows by label: first `labels`, as `(label, name)`, then `columns`, as `(name, expr)`, each the value of a query;
+    `hidden` ones are only for the labels that their query brings."""
     queries = [at_end(expr, table=True) for _, expr in columns]
-    renamed = {f"Value #{letter(at)}": name for at, (name, _) in enumerate(columns)} | dict(names)
+    values = {f"Value #{letter(at)}": name for at, (name, _) in enumerate(columns)}
+    if len(columns) == 1:
+        # A single frame's value column has no letter.
+        values = {"Value": columns[0][0]}
+    fields = ["Time", *dict(labels), *values]
     transformations = [
         {"id": "merge", "options": {}},
         {
             "id": "organize",
             "options": {
-                "excludeByName": {name: True for name in ("Time", *hidden)},
-                "indexByName": {},
-                "renameByName": renamed,
+                "excludeByName": {field: True for field in fields if field == "Time" or values.get(field) in hidden},
+                "indexByName": {field: at for at, field in enumerate(fields)},
+                "renameByName": dict(labels) | values,
             },
         },
     ]
-    if len(columns) == 1:
-        # A single frame's value column has no letter.
-        renamed["Value"] = columns[0][0]
     options = {"showHeader": True, "cellHeight": "sm", "sortBy": [{"displayName": sort, "desc": True}] if sort else []}
     defaults = {"unit": unit, "custom": {"align": "auto", "inspect": False}, "noValue": "–"}
     made = panel("table", title, description, queries, defaults, options, overrides=overrides, **place)

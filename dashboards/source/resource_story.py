@@ -13,10 +13,14 @@ THIRD = {"width": 8, "height": 8}
 SMALL = {"width": 6, "height": 4}
 
 
+def series(kind):
+    """The resource's token as each gateway says it."""
+    return instances("fencegate_token", f'kind="{kind}"', 'resource="$resource"')
+
+
 def token(kind):
     """The resource's token, which all gateways of a job say alike."""
-    series = instances("fencegate_token", f'kind="{kind}"', 'resource="$resource"')
-    return f"max by (job) ({series})"
+    return f"max by (job) ({series(kind)})"
 
 
 def build():
@@ -45,7 +49,7 @@ def annotations():
 
 def changed(kind):
     """Where the token became another one."""
-    return f"{token(kind)} != {token(kind)} offset $__rate_interval"
+    return f"{token(kind)} != max by (job) ({series(kind)} offset $__interval)"
 
 
 #: 0 nobody, 1 the holder has written, 2 the holder has not written yet, 3 the mark is above the holder's token.
@@ -83,9 +87,8 @@ def highest():
 
 
 def handovers_now():
-    kinds = instances("fencegate_token", 'kind="highest"', 'resource="$resource"')
     return stat("Handovers", "Marks raised in the time shown, as far as scrapes saw them.", "short",
-                [query(f"max by (job) (changes({kinds}[$__range]))", "{{job}}")], decimals=0, **SMALL)
+                [query(f"max by (job) (changes({series('highest')}[$__range]))", "{{job}}")], decimals=0, **SMALL)
 
 
 def tokens():
@@ -103,12 +106,11 @@ def holder():
 
 
 def handovers():
-    kinds = {kind: instances("fencegate_token", f'kind="{kind}"', 'resource="$resource"') for kind in ("current", "highest")}
     return timeseries(
         "Changes", "Leases that began or ended, and marks that were raised, between two points, as far as scrapes saw them.",
         "short",
-        [query(f"max by (job) (changes({kinds['current']}[$__rate_interval]))", "{{job}} lease"),
-         query(f"max by (job) (changes({kinds['highest']}[$__rate_interval]))", "{{job}} mark")],
+        [query(f"max by (job) (changes({series('current')}[$__rate_interval]))", "{{job}} lease"),
+         query(f"max by (job) (changes({series('highest')}[$__rate_interval]))", "{{job}} mark")],
         step=True, width=8, height=6)
 
 
@@ -117,7 +119,7 @@ def decisions():
         "Fenced writes of the route", "By decision, of all of the route's resources.", "reqps",
         [query(rate(routes("fencegate_admission_decisions_total"), "decision"), "{{decision}}")],
         stack=True, overrides=[colour("admitted", "green"), colour("refused", "orange")],
-        alerts=["FencegateWritesRefused"], **THIRD)
+        alerts=["FencegateWritesRefused", "FencegateFencedRouteSilent"], **THIRD)
 
 
 def stale():
@@ -165,8 +167,9 @@ def times():
 def leases():
     return timeseries(
         "Leases of all resources",
-        "Held, and acquisitions that wait; leases lost by expiry per second. What is lost here is late there.", "short",
+        "Held (not counted with etcd), and acquisitions that wait; leases lost by expiry per second. What is lost here is "
+        "late there.", "short",
         [query(f"sum(max by (job) ({instances('fencegate_leases_held')}))", "held"),
          query(total(instances("fencegate_lease_waiters")), "waiting"),
          query(rate(instances("fencegate_leases_lost_total")), "lost per second")],
-        alerts=["FencegateLeaseRenewalsFailing"], width=12, height=8)
+        alerts=["FencegateLeaseRenewalsFailing", "FencegateLeasesWithoutWrites"], width=12, height=8)

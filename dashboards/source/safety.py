@@ -25,7 +25,7 @@ def decisions():
         "forwarded; under mode observe it was, and this is what would have been refused.", "reqps",
         [query(rate(routes("fencegate_admission_decisions_total"), "decision"), "{{decision}}")],
         stack=True, overrides=[colour("admitted", "green"), colour("refused", ORANGE)],
-        alerts=["FencegateWritesRefused"], **THIRD)
+        alerts=["FencegateWritesRefused", "FencegateFencedRouteSilent"], **THIRD)
 
 
 def answers():
@@ -62,15 +62,17 @@ def lateness():
 
 
 def late_routes():
-    count = increase(routes(STALE_AGE + "_count"), "route")
-    mean = f"{increase(routes(STALE_AGE + '_sum'), 'route')} / ({count} > 0)"
+    count = increase(rejections("stale_fencing_token"), "route")
+    ages = increase(routes(STALE_AGE + "_count"), "route")
+    mean = f"{increase(routes(STALE_AGE + '_sum'), 'route')} / ({ages} > 0)"
     writes = increase(routes("fencegate_admission_decisions_total"), "route")
     return table(
         "Who is late, by how much",
         "Stale writes of each route in the time shown, how late they were on average, and their share of all fenced "
         "writes. Which resource and owner: the log's lines with code stale_fencing_token.", "short",
+        [("route", "Route")],
         [("Stale", f"{count} > 0"), ("Mean age", mean), ("Share", f"({count} > 0) / {writes}")],
-        sort="Stale", alerts=["FencegateStaleWritesRising"], names=[("route", "Route")],
+        sort="Stale", alerts=["FencegateStaleWritesRising"],
         overrides=[by_name("Mean age", ("unit", "s")), by_name("Share", ("unit", "percentunit")),
                    by_name("Stale", ("decimals", 0))], **THIRD)
 
@@ -114,14 +116,15 @@ def invalid_tokens():
 
 def fenced_routes():
     info = f"max by (route, upstream, mode, tokens) ({routes('fencegate_route_info')})"
-    writes = rate(routes("fencegate_admission_decisions_total"), "route")
+    # Requests that match no route are none of them.
+    writes = rate(routes("fencegate_admission_decisions_total", 'route!="none"'), "route")
     return table(
         "Routes and their fenced writes",
         "A fenced route without fenced writes, while its API is written to, means that somebody goes around the "
         "gateway. mode observe and tokens ordered promise less: docs/guarantees.md.", "reqps",
+        [("route", "Route"), ("upstream", "Upstream"), ("mode", "Mode"), ("tokens", "Tokens")],
         [("Configured", info), ("Fenced writes", writes)],
-        hidden=["Configured"], names=[("route", "Route"), ("upstream", "Upstream"), ("mode", "Mode"), ("tokens", "Tokens")],
-        alerts=["FencegateFencedRouteSilent"], **THIRD)
+        hidden=["Configured"], alerts=["FencegateFencedRouteSilent"], **THIRD)
 
 
 def leases_and_raises():

@@ -80,7 +80,7 @@ impl Embedded {
             metrics,
         });
         let for_holders = Arc::clone(&shared);
-        let holders = Batcher::new(tasks, BATCH_CALLS, move |resources| {
+        let holders = Batcher::new(tasks, BATCH_CALLS, 1, move |resources| {
             let shared = Arc::clone(&for_holders);
             Box::pin(async move { shared.holders(resources).await })
         });

@@ -108,7 +108,7 @@ impl Etcd {
         let stop = CancellationToken::new();
         tasks.spawn(deletions::watch(Arc::clone(&shared), None, stop.clone()));
         let for_holders = Arc::clone(&shared);
-        let holders = Batcher::new(tasks, BATCH_HOLDERS, move |resources| {
+        let holders = Batcher::new(tasks, BATCH_HOLDERS, 1, move |resources| {
             let shared = Arc::clone(&for_holders);
             Box::pin(async move { shared.holders(&resources).await })
         });

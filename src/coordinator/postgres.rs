@@ -87,7 +87,7 @@ impl Postgres {
             tasks.spawn(upkeep::listen(Arc::clone(&shared), listen.options()?, stop.clone()));
         }
         let for_holders = Arc::clone(&shared);
-        let holders = Batcher::new(tasks, BATCH_HOLDERS, move |resources| {
+        let holders = Batcher::new(tasks, BATCH_HOLDERS, 1, move |resources| {
             let shared = Arc::clone(&for_holders);
             Box::pin(async move { shared.holders(&resources).await })
         });

@@ -18,11 +18,11 @@ pub struct Cast {
     pub api: Downstream,
     pub etcd: Etcd,
     pub one: Gateway,
-    /// Reaches its store by a wire that can be cut.
+    /// Reaches its store by a wire that can be led elsewhere.
     pub two: Gateway,
     pub wire: Wire,
     pub alone: Gateway,
-    _database: Postgres,
+    pub database: Postgres,
 }
 
 impl Cast {
@@ -32,7 +32,7 @@ impl Cast {
         let coordinator = format!("etcd://{}", etcd.endpoints().join(","));
         let routes = routes(&api);
         let start = |port: u16| {
-            let store = format!("url = \"{}\"\ninstance_ttl = \"4s\"", url_at(port));
+            let store = format!("url = \"{}\"\ninstance_ttl = \"6s\"", url_at(port));
             let config = format!("[coordinator]\nurl = \"{coordinator}\"\n{routes}");
             let mut gateway = Gateway::with_tables(&store, &config);
             gateway.start();
@@ -40,7 +40,7 @@ impl Cast {
         };
         let (one, two) = (start(database.port()), start(wire.port));
         let alone = Gateway::with_config(&routes);
-        Cast { api, etcd, one, two, wire, alone, _database: database }
+        Cast { api, etcd, one, two, wire, alone, database }
     }
 
     pub fn gateways(&self) -> [&Gateway; 3] {

@@ -12,7 +12,7 @@ use crate::support::gateway::Gateway;
 use crate::support::http::{Answer, Connection, request};
 
 /// Between two requests of one worker.
-const PACE: Duration = Duration::from_millis(60);
+const PACE: Duration = Duration::from_millis(90);
 /// Of workers' leases; they renew every third of it.
 const TTL_MS: u64 = 3000;
 
@@ -50,14 +50,16 @@ impl Load {
             };
             workers.push(thread::spawn(move || worker.work()));
         };
-        hire(&cast.one, "ann", STORY, "/accounts/7", 60);
-        hire(&cast.two, "bob", STORY, "/accounts/7", 90);
+        hire(&cast.one, "ann", STORY, "/accounts/7", 100);
+        hire(&cast.two, "bob", STORY, "/accounts/7", 140);
         for (gateway, name) in [(&cast.one, "cem"), (&cast.two, "dia")] {
             hire(gateway, name, "/invoices/may", "/invoices/may", 20);
         }
-        for (resource, path) in [("account:7", "/accounts/7"), ("/invoices/may", "/invoices/may")] {
-            hire(&cast.alone, "eve", resource, path, 30);
-            hire(&cast.alone, "fay", resource, path, 30);
+        for (resource, path, writes) in
+            [(STORY, "/accounts/7", 110), ("/invoices/may", "/invoices/may", 30)]
+        {
+            hire(&cast.alone, "eve", resource, path, writes);
+            hire(&cast.alone, "fay", resource, path, writes);
         }
         Load { is_over, workers }
     }

@@ -10,6 +10,7 @@ mod cast;
 mod events;
 mod load;
 mod prometheus;
+mod repeater;
 mod runbooks;
 #[path = "../servers.rs"]
 mod servers;

@@ -21,6 +21,9 @@ use crate::store::{
     BATCH_CALLS, FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError,
 };
 
+/// While the server works on some raises, the next ones are made ready here and what came of others is made use of.
+const RAISE_WAYS: usize = 2;
+
 /// The [`FenceStore`] of one PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresFences {
@@ -42,19 +45,19 @@ impl PostgresFences {
             [store.clone(), store.clone(), store.clone(), store.clone()];
         PostgresFences {
             store: store.clone(),
-            loads: Batcher::new(tasks, BATCH_CALLS, move |resources| {
+            loads: Batcher::new(tasks, BATCH_CALLS, 1, move |resources| {
                 let store = for_loads.clone();
                 Box::pin(async move { store.load_all(resources).await })
             }),
-            raises: Batcher::new(tasks, BATCH_CALLS, move |raises| {
+            raises: Batcher::new(tasks, BATCH_CALLS, RAISE_WAYS, move |raises| {
                 let store = for_raises.clone();
                 Box::pin(async move { store.raise_all(raises).await })
             }),
-            elsewhere: Batcher::new(tasks, BATCH_CALLS, move |asked| {
+            elsewhere: Batcher::new(tasks, BATCH_CALLS, 1, move |asked| {
                 let store = for_elsewhere.clone();
                 Box::pin(async move { store.are_elsewhere(asked).await })
             }),
-            give_backs: Batcher::new(tasks, BATCH_CALLS, move |over| {
+            give_backs: Batcher::new(tasks, BATCH_CALLS, 1, move |over| {
                 let store = for_give_backs.clone();
                 Box::pin(async move { store.give_back_each(over).await })
             }),
@@ -206,7 +209,10 @@ impl Postgres {
         Ok(resources.iter().map(state).collect())
     }
 
-    async fn raise_all(&self, raises: Vec<(InstanceId, Raise)>) -> Result<Vec<Raised>, StoreError> {
+    pub(super) async fn raise_all(
+        &self,
+        raises: Vec<(InstanceId, Raise)>,
+    ) -> Result<Vec<Raised>, StoreError> {
         // At the change from one run to the next both may be here. Then none is answered.
         let Some(instance) = raises.iter().map(|(instance, _)| *instance).next_back() else {
             return Ok(Vec::new());

@@ -32,7 +32,7 @@ impl SqliteFences {
     pub fn new(database: &Database, clock: Clock, tasks: &TaskTracker) -> SqliteFences {
         let instance = database.instance().as_i64();
         let for_loads = database.clone();
-        let loads = Batcher::new(tasks, BATCH_CALLS, move |resources| {
+        let loads = Batcher::new(tasks, BATCH_CALLS, 1, move |resources| {
             let database = for_loads.clone();
             Box::pin(async move {
                 database
@@ -41,7 +41,7 @@ impl SqliteFences {
             })
         });
         let for_raises = database.clone();
-        let raises = Batcher::new(tasks, BATCH_CALLS, move |raises| {
+        let raises = Batcher::new(tasks, BATCH_CALLS, 1, move |raises| {
             let database = for_raises.clone();
             let now = clock.wall();
             Box::pin(async move {
