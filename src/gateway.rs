@@ -9,12 +9,20 @@
 //! forwarded, byte for byte.
 
 mod body;
+mod client;
+mod client_stream;
 mod connection;
 mod destination;
+mod door;
 mod forward;
+mod forwarded;
+mod frames;
 mod head;
+mod http2;
 mod last_words;
 mod listener;
+mod preface;
+mod pseudo_fields;
 mod refusal;
 mod route;
 mod sending;
@@ -24,6 +32,8 @@ mod target;
 mod token_header;
 mod upload;
 mod upstream;
+mod upstream_http2;
+mod upstream_stream;
 mod vigil;
 mod watch;
 

@@ -30,6 +30,7 @@ use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
+use crate::tls::{Certificates, Handshakes, ServerTls, TlsError, TlsMetrics};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -75,6 +76,9 @@ pub enum ServeError {
         /// What is wrong and what to do.
         hint: String,
     },
+    /// A certificate, key or authority cannot be used.
+    #[error("TLS cannot be used: {0}")]
+    Tls(#[from] TlsError),
     /// A thread cannot be started.
     #[error("the threads of the proxy listener cannot be started")]
     Threads(#[source] io::Error),
@@ -123,6 +127,13 @@ impl Running {
         let clock = Clock::new();
         let registry = Registry::new();
         let store_tasks = TaskTracker::new();
+        let tls_metrics = TlsMetrics::register(&registry)?;
+        let certificates = Certificates::open(&config, &tls_metrics)?;
+        let secured = |listener: &str, tls: &Option<Arc<ServerTls>>| {
+            let failed = tls_metrics.handshakes_failed(listener);
+            let limit = config.limits.handshake_timeout;
+            tls.clone().map(|tls| Handshakes { tls, limit, failed })
+        };
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
@@ -144,6 +155,8 @@ impl Running {
             fences: Arc::clone(&fences),
             clock,
             metrics: GatewayMetrics::register(&registry)?,
+            tls: secured("proxy", &certificates.proxy),
+            upstream_tls: certificates.upstreams.clone(),
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
@@ -164,8 +177,13 @@ impl Running {
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
-        spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
-        spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
+        let (leases_tls, admin_tls) =
+            (secured("leases", &certificates.leases), secured("admin", &certificates.admin));
+        let closing = leases_closing.clone();
+        spawn_api(listeners.leases, leases_tls, leases, closing, &api_tasks);
+        let closing = admin_closing.clone();
+        spawn_api(listeners.admin, admin_tls, admin::router(admin), closing, &api_tasks);
+        api_tasks.spawn(certificates.watch(admin_closing.clone()));
         Ok(Running {
             config,
             fences,
@@ -228,12 +246,13 @@ async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
 
 fn spawn_api(
     listener: TcpListener,
+    tls: Option<Handshakes>,
     router: axum::Router,
     closing: CancellationToken,
     tasks: &TaskTracker,
 ) {
     let answers = tasks.clone();
-    tasks.spawn(async move { http_server::serve(listener, router, closing, &answers).await });
+    tasks.spawn(async move { http_server::serve(listener, tls, router, closing, &answers).await });
 }
 
 impl Listeners {

@@ -5,6 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ipnet::IpNet;
+use rustls::pki_types::ServerName;
+
 use super::file;
 use super::mistakes::{nearest, shown};
 use crate::coordinator::{InvalidPostgresUrl, PostgresAccess};
@@ -148,16 +151,30 @@ pub(super) fn method(text: &str) -> Result<String, String> {
     }
 }
 
-/// `http://host:port` and nothing more, as `host:port`.
-pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(format!("{} is no URL: http:// and a host", shown(text)));
-    };
-    if scheme.eq_ignore_ascii_case("https") {
-        return Err("https comes with a later version; this one speaks http:// only".to_owned());
+/// Where an upstream is.
+#[derive(Clone, Debug)]
+pub(super) struct UpstreamUrl {
+    /// `host:port`
+    pub(super) authority: String,
+    pub(super) has_tls: bool,
+}
+
+impl UpstreamUrl {
+    /// The host, an IPv6 address without brackets.
+    pub(super) fn host(&self) -> &str {
+        let host = self.authority.rsplit_once(':').map_or("", |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
     }
-    if !scheme.eq_ignore_ascii_case("http") {
-        return Err(format!("{} does not start with http://", shown(text)));
+}
+
+/// `http://host:port` or `https://host:port` and nothing more.
+pub(super) fn upstream_url(text: &str) -> Result<UpstreamUrl, String> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(format!("{} is no URL: http:// or https:// and a host", shown(text)));
+    };
+    let has_tls = scheme.eq_ignore_ascii_case("https");
+    if !has_tls && !scheme.eq_ignore_ascii_case("http") {
+        return Err(format!("{} does not start with http:// or https://", shown(text)));
     }
     // Before anything else, so that no later message has to think of it.
     if rest.contains('@') {
@@ -168,9 +185,9 @@ pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
         let found = shown(text);
         return Err(format!("{found} must end after the port; paths are passed on as they come"));
     }
-    let (host, port) = host_and_port(authority, 80)
+    let (host, port) = host_and_port(authority, if has_tls { 443 } else { 80 })
         .ok_or_else(|| format!("{} has no valid host and port", shown(text)))?;
-    Ok(format!("{host}:{port}"))
+    Ok(UpstreamUrl { authority: format!("{host}:{port}"), has_tls })
 }
 
 fn host_and_port(authority: &str, default_port: u16) -> Option<(&str, u16)> {
@@ -313,6 +330,25 @@ pub(super) fn prefix(text: &str) -> Result<String, String> {
         return Err(format!("{} is no prefix: 1 to 1024 bytes before the slash", shown(text)));
     }
     Ok(prefix.to_owned())
+}
+
+/// `10.1.0.0/16`, or one address.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let one = text.parse::<IpAddr>().map(IpNet::from);
+    let network = one.or_else(|_| text.parse::<IpNet>()).map_err(|_| {
+        format!("{} is no network, which is an IP address and a prefix length", shown(text))
+    })?;
+    if network.trunc() == network {
+        Ok(network)
+    } else {
+        Err(format!("{} has bits beyond its prefix; write {}", shown(text), network.trunc()))
+    }
+}
+
+/// The name that a certificate has to have.
+pub(super) fn server_name(text: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(text.to_owned())
+        .map_err(|_| format!("{} is no host name or IP address", shown(text)))
 }
 
 /// Anything but nothing.

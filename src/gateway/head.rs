@@ -7,6 +7,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use smallvec::SmallVec;
 
+use super::forwarded::is_about_the_client;
 use super::refusal::Refusal;
 use super::route::is_read;
 use super::token_header::{FENCING_TOKEN, TokenFields, X_FENCING_TOKEN};
@@ -37,6 +38,8 @@ enum Meaning {
     Override,
     /// Lets a request claim another target than its own, with some servers.
     OtherTarget,
+    /// Says for whom the request is forwarded.
+    Forwarded,
     /// It is judged elsewhere.
     Elsewhere,
 }
@@ -51,6 +54,8 @@ pub(super) struct Signs {
     pub(super) has_host: bool,
     pub(super) tokens: TokenFields,
     pub(super) trace_id: Option<TraceId>,
+    /// A field says for whom the request is forwarded.
+    pub(super) is_forwarded: bool,
     /// The request names a second resource.
     pub(super) has_destination: bool,
     /// The request claims to be a method that is not its own.
@@ -81,6 +86,7 @@ pub(super) fn read(
             Meaning::FencingToken => signs.tokens.plain.add(value),
             Meaning::XFencingToken => signs.tokens.prefixed.add(value),
             Meaning::Traceparent => signs.traceparent(value),
+            Meaning::Forwarded => signs.is_forwarded = true,
             Meaning::Destination => signs.has_destination = true,
             Meaning::HopByHop => signs.ends_here = true,
             Meaning::Connection => {
@@ -150,6 +156,7 @@ fn meaning_of(name: &str) -> Meaning {
         }
         "x-original-url" | "x-rewrite-url" => Meaning::OtherTarget,
         "content-length" => Meaning::Elsewhere,
+        name if is_about_the_client(name) => Meaning::Forwarded,
         _ => Meaning::None,
     }
 }
@@ -212,13 +219,19 @@ fn ends_here(name: &HeaderName) -> bool {
 
 fn strip(headers: &mut HeaderMap) {
     let named = connection_options(headers)
-        .filter(|option| !["close", "keep-alive"].contains(option))
+        .filter(|option| !["close", "keep-alive"].contains(option) && !is_kept(option))
         .filter_map(|option| HeaderName::from_bytes(option.as_bytes()).ok());
     let ending: SmallVec<[HeaderName; 4]> =
         headers.keys().filter(|name| ends_here(name)).cloned().chain(named).collect();
     for name in &ending {
         headers.remove(name);
     }
+}
+
+/// What `Connection` cannot remove: an upstream that misses one of these would believe something else.
+fn is_kept(option: &str) -> bool {
+    let option = option.to_ascii_lowercase();
+    option == HOST.as_str() || is_about_the_client(&option)
 }
 
 /// The trace that a request belongs to which contradicts itself, if it says so.

@@ -18,7 +18,7 @@ async fn server(router: Router) -> Server {
     let address = listener.local_addr().unwrap();
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (stop, tracker) = (shutdown.clone(), tasks.clone());
-    tasks.spawn(async move { serve_within(SHORT, listener, router, stop, &tracker).await });
+    tasks.spawn(async move { serve_within(SHORT, listener, None, router, stop, &tracker).await });
     Server { address, shutdown, tasks }
 }
 
