@@ -10,6 +10,8 @@ say() { printf '\n== %s\n' "$*"; }
 packages=()
 command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || packages+=(nginx-light)
 command -v curl >/dev/null || packages+=(curl)
+command -v h2load >/dev/null || packages+=(nghttp2-client)
+command -v openssl >/dev/null || packages+=(openssl)
 command -v setpriv >/dev/null || packages+=(util-linux)
 command -v mount >/dev/null || packages+=(mount)
 command -v strace >/dev/null || packages+=(strace)

@@ -7,6 +7,7 @@
 
 mod backend;
 mod coordinator;
+mod secured;
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::backend::Opened;
+use self::secured::Secured;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
@@ -30,7 +32,7 @@ use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
-use crate::tls::{Certificates, Handshakes, ServerTls, TlsError, TlsMetrics};
+use crate::tls::{Handshakes, TlsError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -127,13 +129,7 @@ impl Running {
         let clock = Clock::new();
         let registry = Registry::new();
         let store_tasks = TaskTracker::new();
-        let tls_metrics = TlsMetrics::register(&registry)?;
-        let certificates = Certificates::open(&config, &tls_metrics)?;
-        let secured = |listener: &str, tls: &Option<Arc<ServerTls>>| {
-            let failed = tls_metrics.handshakes_failed(listener);
-            let limit = config.limits.handshake_timeout;
-            tls.clone().map(|tls| Handshakes { tls, limit, failed })
-        };
+        let secured = Secured::open(&config, &registry)?;
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
@@ -155,8 +151,8 @@ impl Running {
             fences: Arc::clone(&fences),
             clock,
             metrics: GatewayMetrics::register(&registry)?,
-            tls: secured("proxy", &certificates.proxy),
-            upstream_tls: certificates.upstreams.clone(),
+            tls: secured.proxy(),
+            upstream_tls: secured.upstreams(),
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
@@ -177,13 +173,11 @@ impl Running {
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
-        let (leases_tls, admin_tls) =
-            (secured("leases", &certificates.leases), secured("admin", &certificates.admin));
         let closing = leases_closing.clone();
-        spawn_api(listeners.leases, leases_tls, leases, closing, &api_tasks);
+        spawn_api(listeners.leases, secured.leases(), leases, closing, &api_tasks);
         let closing = admin_closing.clone();
-        spawn_api(listeners.admin, admin_tls, admin::router(admin), closing, &api_tasks);
-        api_tasks.spawn(certificates.watch(admin_closing.clone()));
+        spawn_api(listeners.admin, secured.admin(), admin::router(admin), closing, &api_tasks);
+        api_tasks.spawn(secured.watch(admin_closing.clone()));
         Ok(Running {
             config,
             fences,

@@ -12,7 +12,6 @@ pub(super) struct Client {
     pub(super) address: SocketAddr,
     /// Whether its word about whom it forwards for is taken.
     pub(super) is_trusted: bool,
-    pub(super) has_tls: bool,
     /// What upstreams are told about it, made once for a connection.
     pub(super) told: Told,
 }
@@ -33,7 +32,6 @@ impl Client {
         Client {
             address,
             is_trusted: contains(trusted, ip),
-            has_tls,
             told: Told {
                 address: HeaderValue::from_str(&ip.to_string())
                     .expect("an IP address is printable ASCII"),

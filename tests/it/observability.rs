@@ -7,6 +7,7 @@ use std::thread;
 use fencegate::problem::Code;
 use serde_json::Value;
 
+use crate::support::certificates::{Authority, Pair};
 use crate::support::downstream::{Behaviour, Downstream};
 use crate::support::gateway::Gateway;
 use crate::support::http::{Connection, exchange, request, send};
@@ -65,9 +66,9 @@ impl Scrape {
 fn guard(api: &Downstream, tables: &str) -> Gateway {
     Gateway::with_config(&format!(
         "[[upstream]]\nname = \"api\"\nurl = \"http://{}\"\nsettle = \"60s\"\n\
-         [[route]]\nname = \"held\"\npath = \"/held/{{*rest}}\"\n\
-         [[route]]\nname = \"watched\"\npath = \"/watched/{{*rest}}\"\nmode = \"observe\"\n\
-         [[route]]\nname = \"ordered\"\npath = \"/ordered/{{*rest}}\"\ntokens = \"ordered\"\n{tables}",
+         [[route]]\nupstream = \"api\"\nname = \"held\"\npath = \"/held/{{*rest}}\"\n\
+         [[route]]\nupstream = \"api\"\nname = \"watched\"\npath = \"/watched/{{*rest}}\"\nmode = \"observe\"\n\
+         [[route]]\nupstream = \"api\"\nname = \"ordered\"\npath = \"/ordered/{{*rest}}\"\ntokens = \"ordered\"\n{tables}",
         api.address
     ))
 }
@@ -75,7 +76,14 @@ fn guard(api: &Downstream, tables: &str) -> Gateway {
 #[test]
 fn every_metric_of_the_page_is_there_at_zero_from_the_start_and_no_other() {
     let api = Downstream::start();
-    let gateway = guard(&api, "[metrics]\nresources = [\"/held/x\"]\n");
+    let ca = Authority::new();
+    let Pair { cert, key } = ca.sign("gateway");
+    let secured = format!(
+        "[metrics]\nresources = [\"/held/x\"]\n[[upstream]]\nname = \"secured\"\n\
+         url = \"https://127.0.0.1:9\"\nca_file = {:?}\ncert_file = {cert:?}\nkey_file = {key:?}\n",
+        ca.ca()
+    );
+    let gateway = guard(&api, &secured);
 
     let scrape = scrape(&gateway);
 
@@ -97,7 +105,9 @@ fn every_metric_of_the_page_is_there_at_zero_from_the_start_and_no_other() {
     for (series, value) in &scrape.series {
         // The store was opened, and looked at for what earlier runs left; epochs count from 1.
         let is_begun =
-            series.starts_with("fencegate_store_") || series == "fencegate_coordinator_epoch";
+            ["fencegate_store_", "fencegate_coordinator_epoch", "fencegate_certificate_expiry_"]
+                .iter()
+                .any(|begun| series.starts_with(begun));
         assert!(*value == 0.0 || is_begun, "{series} {value}");
     }
     for route in ["held", "watched", "ordered", "none"] {
