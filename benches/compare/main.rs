@@ -9,6 +9,7 @@
 mod check;
 mod client;
 mod gateway;
+mod h2load;
 mod lab;
 mod machine;
 mod memory;
@@ -18,6 +19,7 @@ mod process;
 mod raises;
 mod requests;
 mod rows;
+mod secure;
 #[path = "../../tests/servers.rs"]
 mod servers;
 mod shared;
@@ -100,6 +102,7 @@ fn compare(options: &Options) -> Result<()> {
     {
         let lab = Lab::open(&peers)?;
         requests::measure(&lab, options, options.rounds(), &mut table)?;
+        secure::measure(&lab, &options, rounds, &mut table)?;
         if options.wants(Row::Raises) {
             raises::measure(&lab, options.rounds(), &mut table)?;
         }
