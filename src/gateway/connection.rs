@@ -286,7 +286,8 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.bare_answer.is_some() {
+        // hyper is done with it, and somebody else is not.
+        if self.bare_answer.is_some() || matches!(self.first, First::Http2(_)) {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)

@@ -4,14 +4,13 @@ use std::process::{Command, Stdio};
 
 use super::command::{Ended, run};
 
-/// How it ended, the answer's status, the HTTP version that it was spoken with, and the answer's body.
+/// The answer's status, the HTTP version that it was spoken with, and the answer's body.
 #[derive(Debug)]
 pub struct Curled {
-    pub code: Option<i32>,
+    /// 0: there was none.
     pub status: u16,
     pub version: String,
     pub body: String,
-    pub stderr: String,
 }
 
 impl Curled {
@@ -39,14 +38,12 @@ pub fn curl(args: &[&str]) -> Curled {
     read(run(command))
 }
 
-fn read(Ended { code, stdout, stderr }: Ended) -> Curled {
+fn read(Ended { stdout, .. }: Ended) -> Curled {
     let (body, told) = stdout.rsplit_once('\n').unwrap_or(("", &stdout));
     let (status, version) = told.split_once(' ').unwrap_or(("0", ""));
     Curled {
-        code,
         status: status.parse().unwrap_or(0),
         version: version.to_owned(),
         body: body.to_owned(),
-        stderr,
     }
 }
