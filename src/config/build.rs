@@ -89,7 +89,7 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
     let [proxy_tls, leases_tls, admin_tls] =
         tls::LISTENERS.map(|listener| tls::listener(&mut from, listener));
     let [proxy_protocol_from, trusted_proxies] = ["proxy_protocol_from", "trusted_proxies"]
-        .map(|name| from.read_list_if_set(name, values::network).unwrap_or(Some(Vec::new())));
+        .map(|name| from.read_list_if_set(name, tls::network).unwrap_or(Some(Vec::new())));
     let forwarded = from.read(
         "forwarded",
         values::choice(&[

@@ -1,7 +1,13 @@
-//! Reads what TLS is made of, and tries it: a file that is missing or of no use is a mistake of the configuration.
+//! Reads what TLS is made of, and tries it: a file that is missing or of no use is a mistake of the configuration. Also
+//! the names and networks that say who somebody is.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+use rustls::pki_types::ServerName;
+
+use super::mistakes::shown;
 use super::reader::Reader;
 use super::values::{self, UpstreamUrl};
 use crate::tls::{ClientCertificates, ClientFiles, Files, KeyPair, ServerFiles, TlsError};
@@ -78,7 +84,7 @@ pub(super) fn upstream(
     http2: bool,
 ) -> Option<Option<ClientFiles>> {
     let [ca, cert, key] = ["ca_file", "cert_file", "key_file"].map(|name| path(from, name));
-    let name = from.read_if_set("server_name", values::server_name);
+    let name = from.read_if_set("server_name", server_name);
     let is_whole = from.together("cert_file", "key_file");
     let url = url?;
     if !url.has_tls {
@@ -93,7 +99,7 @@ pub(super) fn upstream(
     let server_name = match name {
         Some(name) => name?,
         // A host name that no certificate can have: an underscore.
-        None => match values::server_name(url.host()) {
+        None => match server_name(url.host()) {
             Ok(name) => name,
             Err(why) => {
                 from.wrong("url", &format!("{why}; set upstream.server_name"));
@@ -124,4 +130,23 @@ fn path(from: &mut Reader<'_>, name: &str) -> Option<Option<PathBuf>> {
 
 fn tried(from: &mut Reader<'_>, name: &str, tried: Result<(), TlsError>) -> Option<()> {
     tried.map_err(|error| from.wrong(name, &error.to_string())).ok()
+}
+
+/// `10.1.0.0/16`, or one address.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let one = text.parse::<IpAddr>().map(IpNet::from);
+    let network = one.or_else(|_| text.parse::<IpNet>()).map_err(|_| {
+        format!("{} is no network, which is an IP address and a prefix length", shown(text))
+    })?;
+    if network.trunc() == network {
+        Ok(network)
+    } else {
+        Err(format!("{} has bits beyond its prefix; write {}", shown(text), network.trunc()))
+    }
+}
+
+/// The name that a certificate has to have.
+pub(super) fn server_name(text: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(text.to_owned())
+        .map_err(|_| format!("{} is no host name or IP address", shown(text)))
 }

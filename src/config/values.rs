@@ -5,9 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::IpNet;
-use rustls::pki_types::ServerName;
-
 use super::file;
 use super::mistakes::{nearest, shown};
 use crate::coordinator::{InvalidPostgresUrl, PostgresAccess};
@@ -330,25 +327,6 @@ pub(super) fn prefix(text: &str) -> Result<String, String> {
         return Err(format!("{} is no prefix: 1 to 1024 bytes before the slash", shown(text)));
     }
     Ok(prefix.to_owned())
-}
-
-/// `10.1.0.0/16`, or one address.
-pub(super) fn network(text: &str) -> Result<IpNet, String> {
-    let one = text.parse::<IpAddr>().map(IpNet::from);
-    let network = one.or_else(|_| text.parse::<IpNet>()).map_err(|_| {
-        format!("{} is no network, which is an IP address and a prefix length", shown(text))
-    })?;
-    if network.trunc() == network {
-        Ok(network)
-    } else {
-        Err(format!("{} has bits beyond its prefix; write {}", shown(text), network.trunc()))
-    }
-}
-
-/// The name that a certificate has to have.
-pub(super) fn server_name(text: &str) -> Result<ServerName<'static>, String> {
-    ServerName::try_from(text.to_owned())
-        .map_err(|_| format!("{} is no host name or IP address", shown(text)))
 }
 
 /// Anything but nothing.

@@ -148,22 +148,25 @@ impl Streams {
     /// Works on a stream until it ends, or its client has used up its time. Dropped, it is reset.
     async fn run(self: Arc<Streams>, watch: Arc<Watch>, stream: impl Future<Output = ()>) {
         let enrolled = self.vigils.enrol(&watch);
-        let mut stream = pin!(stream);
-        let mut is_registered = false;
-        std::future::poll_fn(|cx| {
-            if !std::mem::replace(&mut is_registered, true) {
-                watch.register(cx.waker());
-            }
-            // Asked first: a step that begins in this poll would hide the call.
-            let is_called = watch.is_called();
-            if stream.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            let is_called = is_called || watch.is_called();
-            let is_over = || self.vigils.abort.is_cancelled() || self.vigils.is_overdue(&watch);
-            if is_called && is_over() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        {
+            // Its end is also that of the answer, which tells the watch when it goes.
+            let mut stream = pin!(stream);
+            let mut is_registered = false;
+            std::future::poll_fn(|cx| {
+                if !std::mem::replace(&mut is_registered, true) {
+                    watch.register(cx.waker());
+                }
+                // Asked first: a step that begins in this poll would hide the call.
+                let is_called = watch.is_called();
+                if stream.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                let is_called = is_called || watch.is_called();
+                let is_over = || self.vigils.abort.is_cancelled() || self.vigils.is_overdue(&watch);
+                if is_called && is_over() { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
         drop(enrolled);
         self.closed(watch.is_answered());
     }
