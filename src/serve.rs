@@ -7,6 +7,7 @@
 
 mod backend;
 mod coordinator;
+mod secured;
 mod traces;
 
 use std::io;
@@ -24,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use tracing_appender::non_blocking::ErrorCounter;
 
 use self::backend::Opened;
+use self::secured::Secured;
 use self::traces::Traces;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
@@ -35,6 +37,7 @@ use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, Exemplars, FenceMetrics, GatewayMetrics, Limits, Process};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
+use crate::tls::{Handshakes, TlsError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -80,6 +83,9 @@ pub enum ServeError {
         /// What is wrong and what to do.
         hint: String,
     },
+    /// A certificate, key or authority cannot be used.
+    #[error("TLS cannot be used: {0}")]
+    Tls(#[from] TlsError),
     /// A thread cannot be started.
     #[error("the threads of the proxy listener cannot be started")]
     Threads(#[source] io::Error),
@@ -136,6 +142,7 @@ impl Running {
         let mut traces = Traces::start(&config, clock, &registry)?;
         let fence_metrics = FenceMetrics::register(&registry, &exemplars)?;
         let store_tasks = TaskTracker::new();
+        let secured = Secured::open(&config, &registry)?;
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
@@ -143,7 +150,6 @@ impl Running {
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
         let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
         let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
-        let guard = backend.guard.clone();
         let parts = FencesParts {
             store: Arc::clone(&backend.store),
             lease: Arc::clone(&backend.lease),
@@ -160,9 +166,12 @@ impl Running {
             clock,
             metrics: GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?,
             spans: traces.spans.take(),
+            tls: secured.proxy(),
+            upstream_tls: secured.upstreams(),
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
+        let ready = Arc::new(AtomicBool::new(true));
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
@@ -171,16 +180,17 @@ impl Running {
             process: Arc::new(Process::register(&registry, clock)?),
             exemplars,
             registry: registry.clone(),
-            guard,
-            ready: Arc::new(AtomicBool::new(true)),
+            guard: backend.guard.clone(),
+            ready: Arc::clone(&ready),
         };
-        let ready = Arc::clone(&admin.ready);
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
         spawn_count(measured, registry, admin_closing.clone(), &api_tasks);
-        spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
-        spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
+        spawn_api(listeners.leases, secured.leases(), leases, &leases_closing, &api_tasks);
+        let admin = admin::router(admin);
+        spawn_api(listeners.admin, secured.admin(), admin, &admin_closing, &api_tasks);
+        api_tasks.spawn(secured.watch(admin_closing.clone()));
         Ok(Running {
             config,
             fences,
@@ -260,12 +270,13 @@ fn spawn_count(
 
 fn spawn_api(
     listener: TcpListener,
+    tls: Option<Handshakes>,
     router: axum::Router,
-    closing: CancellationToken,
+    closing: &CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let answers = tasks.clone();
-    tasks.spawn(async move { http_server::serve(listener, router, closing, &answers).await });
+    let (closing, answers) = (closing.clone(), tasks.clone());
+    tasks.spawn(async move { http_server::serve(listener, tls, router, closing, &answers).await });
 }
 
 impl Listeners {

@@ -68,10 +68,19 @@ impl Gateway {
 
     /// The same on other cores.
     pub(crate) fn start_on(cores: &str, lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
+        Gateway::launch(cores, lab, backing, "")
+    }
+
+    /// On the proxy's core, with these further keys of `[listen]`.
+    pub(crate) fn listening(lab: &Lab<'_>, backing: &Backing, listen: &str) -> Result<Gateway> {
+        Gateway::launch(&lab.cores.proxy, lab, backing, listen)
+    }
+
+    fn launch(cores: &str, lab: &Lab<'_>, backing: &Backing, listen: &str) -> Result<Gateway> {
         let (proxy, leases, admin) = (free_address()?, free_address()?, free_address()?);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let config = lab.directory().join(format!("fencegate{number}.toml"));
-        fs::write(&config, configuration([proxy, leases, admin], backing, lab.upstream))?;
+        fs::write(&config, configuration([proxy, leases, admin], listen, backing, lab.upstream))?;
         let mut command = pinned(cores, Path::new(env!("CARGO_BIN_EXE_fencegate")));
         command.args(["serve", "--config"]).arg(&config);
         let mut server = Server::start(&format!("fencegate{number}"), command, lab.directory())?;
@@ -93,6 +102,7 @@ pub(crate) fn own_file(lab: &Lab<'_>, name: &str) -> Backing {
 
 fn configuration(
     [proxy, leases, admin]: [SocketAddr; 3],
+    listen: &str,
     backing: &Backing,
     upstream: SocketAddr,
 ) -> String {
@@ -102,6 +112,7 @@ fn configuration(
 proxy  = "{proxy}"
 leases = "{leases}"
 admin  = "{admin}"
+{listen}
 
 [store]
 url = "{store}"

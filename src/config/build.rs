@@ -11,10 +11,10 @@ use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::values::StoreUrl;
 use super::{
-    Case, Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Telemetry, Tokens,
-    Upstream,
+    Case, Config, Fenced, Forwarded, Limits, Listen, Metrics, Mode, Protocol, Route, Shutdown,
+    Store, Telemetry, Tokens, Upstream,
 };
-use super::{check, coordinator, pattern, values};
+use super::{check, coordinator, pattern, tls, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 
 const KIB: u64 = 1024;
@@ -88,8 +88,31 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
     let workers = from
         .read_if_set("workers", values::number(1024))
         .unwrap_or_else(|| Some(available_parallelism().map_or(1, usize::from)));
+    let [proxy_tls, leases_tls, admin_tls] =
+        tls::LISTENERS.map(|listener| tls::listener(&mut from, listener));
+    let [proxy_protocol_from, trusted_proxies] = ["proxy_protocol_from", "trusted_proxies"]
+        .map(|name| from.read_list_if_set(name, tls::network).unwrap_or(Some(Vec::new())));
+    let forwarded = from.read(
+        "forwarded",
+        values::choice(&[
+            ("none", Forwarded::None),
+            ("x-forwarded", Forwarded::XForwarded),
+            ("forwarded", Forwarded::Forwarded),
+        ]),
+    );
     check::no_overlap([("proxy", proxy), ("leases", leases), ("admin", admin)], &mut from);
-    Some(Listen { proxy: proxy?, leases: leases?, admin: admin?, workers: workers? })
+    Some(Listen {
+        proxy: proxy?,
+        leases: leases?,
+        admin: admin?,
+        workers: workers?,
+        proxy_tls: proxy_tls?,
+        leases_tls: leases_tls?,
+        admin_tls: admin_tls?,
+        proxy_protocol_from: proxy_protocol_from?,
+        trusted_proxies: trusted_proxies?,
+        forwarded: forwarded?,
+    })
 }
 
 /// `store.url_file` was replaced by what is in it before.
@@ -124,14 +147,19 @@ fn store(mut from: Reader<'_>) -> Option<Store> {
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
     let name = name(&mut from, values::name);
-    let authority = from.read("url", values::upstream_authority);
+    let url = from.read("url", values::upstream_url);
     let timeout = from.read("timeout", values::positive_duration);
     let settle = from.read("settle", values::positive_duration);
     let connect_timeout = from.read("connect_timeout", values::positive_duration);
     let idle = from.read("idle", values::duration);
+    let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+    let protocol = from.read("protocol", values::choice(&protocols));
+    let tls = tls::upstream(&mut from, url.as_ref(), protocol == Some(Protocol::Http2));
     Some(Upstream {
         name: name?,
-        authority: authority?,
+        authority: url?.authority,
+        tls: tls?,
+        protocol: protocol?,
         timeout: timeout?,
         settle: settle?,
         connect_timeout: connect_timeout?,
@@ -216,7 +244,9 @@ fn limits(mut from: Reader<'_>) -> Option<Limits> {
     let head_fields = from.read("head_fields", values::number(10_000));
     let head_timeout = from.read("head_timeout", values::positive_duration);
     let body_timeout = from.read("body_timeout", values::positive_duration);
+    let handshake_timeout = from.read("handshake_timeout", values::positive_duration);
     let connections = from.read("connections", values::number(1_000_000));
+    let streams = from.read("streams", values::number(10_000));
     let waiters = from.read("waiters", values::number(1_000_000));
     let cells = from.read("cells", values::number(100_000_000));
     let cell_idle = from.read("cell_idle", values::positive_duration);
@@ -225,7 +255,9 @@ fn limits(mut from: Reader<'_>) -> Option<Limits> {
         head_fields: head_fields?,
         head_timeout: head_timeout?,
         body_timeout: body_timeout?,
+        handshake_timeout: handshake_timeout?,
         connections: connections?,
+        streams: u32::try_from(streams?).ok()?,
         waiters: waiters?,
         cells: cells?,
         cell_idle: cell_idle?,

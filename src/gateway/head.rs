@@ -8,6 +8,7 @@ use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use smallvec::SmallVec;
 
+use super::forwarded::is_about_the_client;
 use super::refusal::Refusal;
 use super::route::is_read;
 use super::token_header::TokenFields;
@@ -45,7 +46,9 @@ enum Meaning {
     OtherTarget,
     /// Judged on the wire (`framing.rs`), and by hyper.
     ContentLength,
-    /// Who the client is, and whence it comes: what an API believes since its gateway says it.
+    /// Says for whom the request is forwarded.
+    Forwarded,
+    /// What else an API believes since its gateway says it.
     Trusted,
 }
 
@@ -59,6 +62,8 @@ pub(super) struct Signs {
     pub(super) has_host: bool,
     pub(super) tokens: TokenFields,
     pub(super) trace_id: Option<TraceId>,
+    /// A field says for whom the request is forwarded.
+    pub(super) is_forwarded: bool,
     /// The request names a second resource.
     pub(super) has_destination: bool,
     /// The request claims to be a method that is not its own.
@@ -92,6 +97,7 @@ pub(super) fn read(
             Meaning::FencingToken => signs.tokens.plain.add(value),
             Meaning::XFencingToken => signs.tokens.prefixed.add(value),
             Meaning::Traceparent => signs.traceparent(value),
+            Meaning::Forwarded => signs.is_forwarded = true,
             Meaning::Destination => signs.has_destination = true,
             Meaning::HopByHop => signs.ends_here = true,
             Meaning::Connection => {
@@ -173,8 +179,8 @@ fn meaning_of(name: &str) -> Meaning {
         }
         "x-original-url" | "x-rewrite-url" => Meaning::OtherTarget,
         "content-length" => Meaning::ContentLength,
-        "forwarded" | "via" | "x-real-ip" | "authorization" | "cookie" => Meaning::Trusted,
-        _ if name.starts_with("x-forwarded-") => Meaning::Trusted,
+        "via" | "authorization" | "cookie" => Meaning::Trusted,
+        name if is_about_the_client(name) => Meaning::Forwarded,
         _ => Meaning::None,
     }
 }
@@ -287,6 +293,7 @@ fn check_connection(value: &HeaderValue) -> Result<(), Refusal> {
             | Meaning::Override
             | Meaning::OtherTarget
             | Meaning::ContentLength
+            | Meaning::Forwarded
             | Meaning::Trusted => return Err(Refusal::InvalidRequest(FOR_THE_API)),
         }
     }

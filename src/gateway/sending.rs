@@ -16,7 +16,7 @@ use hyper::client::conn::TrySendError;
 use super::body::{BodyError, RequestBody};
 use super::head;
 use super::refusal::Refusal;
-use super::upstream::{Connection, Upstream};
+use super::upstream::{Answer, Connection, Upstream};
 use super::vigil::{self, Stop};
 use super::watch::Watch;
 use crate::clock::{Boottime, Clock};
@@ -43,8 +43,6 @@ pub(super) struct Sending {
 pub(super) type Answered = Result<(Response<Incoming>, Connection), Refusal>;
 
 type Opening = dyn Future<Output = Result<(Connection, Request<RequestBody>), Refusal>> + Send;
-type Answer =
-    dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + Send;
 
 enum Step {
     Connecting(Pin<Box<Opening>>),
@@ -60,7 +58,7 @@ impl Step {
         request: Request<RequestBody>,
     ) -> Step {
         connection.limit(right);
-        let answer = Box::pin(connection.sender().try_send_request(request));
+        let answer = connection.send(request);
         Step::Sent(connection, answer)
     }
 }
@@ -147,6 +145,10 @@ impl Sending {
         connection: Connection,
     ) -> Result<(), Refusal> {
         let Some(request) = failed.take_message() else {
+            if connection.is_untouched() {
+                self.is_sent = false;
+                return Err(Refusal::UpstreamUnreachable(chain(failed.error())));
+            }
             return Err(outcome_unknown(failed.error()));
         };
         self.is_sent = false;

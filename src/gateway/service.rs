@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::header::{ALLOW, EXPECT, HOST};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
@@ -22,8 +22,9 @@ use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{destination, target};
+use super::{destination, forwarded, pseudo_fields, target};
 use crate::clock::{Boottime, Clock};
+use crate::config::Forwarded;
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
 use crate::metrics::RouteMetrics;
@@ -46,6 +47,7 @@ pub(super) struct Worker {
     pub(super) spans: Option<Spans>,
     pub(super) tasks: TaskTracker,
     pub(super) runtime: Handle,
+    pub(super) forwarded: Forwarded,
 }
 
 /// A fenced write before it is admitted.
@@ -96,8 +98,10 @@ impl Worker {
     ) -> Response<ResponseBody> {
         let started = self.clock.now();
         let method = parts.method.clone();
+        let is_http2 = parts.version == Version::HTTP_2;
+        let normal = if is_http2 { pseudo_fields::normalise(parts) } else { Ok(()) };
         let uri = parts.uri.clone();
-        let judged = judge_head(&uri, parts);
+        let judged = normal.and_then(|()| judge_head(&uri, parts));
         let (trace_id, is_held_back) = match &judged {
             Ok((_, signs)) => (signs.trace_id, signs.expects_to_be_asked),
             Err(_) => (head::trace_id(&parts.headers), parts.headers.contains_key(EXPECT)),
@@ -144,8 +148,16 @@ impl Worker {
         let claim = self.unless_observed(route, claim, context)?.flatten();
         context.token = claim.as_ref().map(|claim| claim.token);
         signs.strip(&mut parts.headers);
+        if signs.is_forwarded {
+            forwarded::drop_untrusted(&watch.client, &mut parts.headers);
+        }
         let body = body::read(body, self.body_limits(route, started), watch, self.clock).await?;
         watch.without_limit();
+        // Whole before a permit is asked for: what can still fail here must not put a write in doubt.
+        let upstream = &self.upstreams[route.upstream];
+        let mut request = outgoing(parts, signs, body, upstream);
+        forwarded::tell(self.forwarded, &watch.client, request.headers_mut());
+        upstream.address(&mut request)?;
         let mut now = self.clock.now();
         let permit = match claim {
             Some(claim) => {
@@ -154,10 +166,8 @@ impl Worker {
             }
             None => None,
         };
-        let span = permit.as_ref().and_then(|_| self.admitted(context, &mut parts.headers));
+        let span = permit.as_ref().and_then(|_| self.admitted(context, request.headers_mut()));
         watch.until(now + route.timeout);
-        let upstream = &self.upstreams[route.upstream];
-        let mut request = outgoing(parts, signs, body, upstream);
         let upload = request.body_mut().on_sent();
         let (upstream, on_watch) = (Arc::clone(upstream), Arc::clone(watch));
         let right = permit.as_ref().and_then(Permit::right);

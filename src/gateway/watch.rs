@@ -1,13 +1,17 @@
 //! What a client connection's two halves, the bytes and the requests, tell each other.
+//!
+//! On HTTP/2 each stream has a watch of its own, as a connection of HTTP/1.1 has, and the connection has one in which
+//! it is serving while any stream is open.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
+use super::client::Client;
 use crate::clock::Boottime;
 
 const NO_LIMIT: u64 = u64::MAX;
@@ -27,6 +31,7 @@ pub(super) struct Patience {
 /// All of one connection is on one thread, so no order between the fields has to be kept.
 #[derive(Debug)]
 pub(super) struct Watch {
+    pub(super) client: Arc<Client>,
     /// The runtime of the connection's thread.
     pub(super) runtime: Handle,
     /// Work of that thread that has to end before the thread does.
@@ -54,8 +59,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(runtime: Handle, tasks: TaskTracker) -> Watch {
+    pub(super) fn new(client: Arc<Client>, runtime: Handle, tasks: TaskTracker) -> Watch {
         Watch {
+            client,
             runtime,
             tasks,
             serving: AtomicBool::new(false),
@@ -109,6 +115,16 @@ impl Watch {
         self.serving.store(true, Ordering::Relaxed);
         self.requests.store(self.requests().wrapping_add(1), Ordering::Relaxed);
         self.looks.store(0, Ordering::Relaxed);
+    }
+
+    /// Nothing is in work any more; how long the client may leave it so counts from now.
+    pub(super) fn rests(&self) {
+        self.serving.store(false, Ordering::Relaxed);
+        self.looks.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     pub(super) fn answered(&self) {
