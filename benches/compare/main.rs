@@ -102,7 +102,7 @@ fn compare(options: &Options) -> Result<()> {
     {
         let lab = Lab::open(&peers)?;
         requests::measure(&lab, options, options.rounds(), &mut table)?;
-        secure::measure(&lab, &options, rounds, &mut table)?;
+        secure::measure(&lab, options, options.rounds(), &mut table)?;
         if options.wants(Row::Raises) {
             raises::measure(&lab, options.rounds(), &mut table)?;
         }
