@@ -55,11 +55,6 @@ pub(super) fn listener(from: &mut Reader<'_>, keys: ListenerKeys) -> Option<Opti
     if !from.together(keys.cert, keys.key) {
         return None;
     }
-    if from.is_set(keys.client_cert) && !from.is_set(keys.client_ca) {
-        let why = format!("means nothing without listen.{}", keys.client_ca);
-        from.wrong(keys.client_cert, &why);
-        return None;
-    }
     let (Some(cert), Some(key)) = (cert, key) else {
         if from.is_set(keys.client_ca) {
             let why = format!("client certificates need TLS; set listen.{}", keys.cert);

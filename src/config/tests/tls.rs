@@ -55,7 +55,6 @@ fn what_does_not_fit_together_is_a_mistake_of_the_configuration() {
     for (keys, line, words) in [
         ("proxy_cert_file = 'DIR/a.crt'", 7, "listen.proxy_key_file is missing; give both"),
         ("admin_key_file = 'DIR/a.key'", 7, "listen.admin_cert_file is missing; give both"),
-        ("admin_client_cert = 'optional'", 7, "means nothing without listen.admin_client_ca_file"),
         ("leases_client_ca_file = 'DIR/a.crt'", 7, "need TLS; set listen.leases_cert_file"),
         (
             "proxy_cert_file = 'DIR/a.crt'\nproxy_key_file = 'DIR/b.key'",
