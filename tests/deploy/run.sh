@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests of deploy/: installs their tools into target/deploy, builds the image's binary, and runs them.
-# usage: tests/deploy/run.sh [ARGUMENTS OF PYTEST]
+# usage: tests/deploy/run.sh [ARGUMENTS OF PYTEST]     for example test_chart.py -k reviewed
 #
 # Debian packages (test.sh installs them): buildah runc nftables iproute2 docker-compose systemd nodejs npm
 # unzip etcd-server postgresql-15 python3-pip. The tests that run pods need root.
@@ -31,6 +31,8 @@ if ! cmp -s tests/deploy/package.json "$tools/npm/package.json"; then
     npm install --silent --no-fund --no-audit --prefix "$tools/npm"
 fi
 
-FENCEGATE_STATIC=$(deploy/image/binary.sh image-test)
-export FENCEGATE_STATIC PYTHONPATH=$tools/python PYTHONDONTWRITEBYTECODE=1
-exec python3 -m pytest -p no:cacheprovider --tb=short tests/deploy "$@"
+# Set it to save the build where there is one.
+STATIC_BINARY=${STATIC_BINARY:-$(deploy/image/binary.sh image-test)}
+export STATIC_BINARY PYTHONPATH=$PWD/$tools/python PYTHONDONTWRITEBYTECODE=1
+cd tests/deploy
+exec python3 -m pytest -p no:cacheprovider --tb=short "$@"

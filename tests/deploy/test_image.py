@@ -1,11 +1,17 @@
 """The container image: what is in it, that it is the same whenever it is built, and that it can do without a system."""
 
+import os
 import re
+import shutil
+import stat
 import subprocess
 
+import pytest
 from conftest import ROOT, TOOLS, build_image, command
 
 from cluster.image import Image
+from cluster.network import Namespace
+from cluster.servers import PASSWORD, Postgres
 
 MOST_BYTES = 25 * 1024 * 1024
 
@@ -57,6 +63,54 @@ def test_it_runs_without_any_other_file(image):
     done = subprocess.run(["chroot", "--userspec=65532:65532", image.root, "/usr/bin/fencegate", "--version"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.startswith("fencegate "), done.stderr
+
+
+@pytest.fixture
+def far_server(place):
+    """A PostgreSQL that speaks TLS, in a network of its own, with a certificate of an authority that nobody knows."""
+    namespace = Namespace(f"fg{os.getpid() % 100000}-tls", "127.0.0.1")
+    try:
+        postgres = Postgres(namespace, place / "postgres")
+        try:
+            new = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                   "-days", "2")
+            authority, authority_key = place / "authority", place / "authority.key"
+            command(*new, "-subj", "/CN=authority", "-keyout", authority_key, "-out", authority)
+            key, certificate = place / "postgres/key", place / "postgres/certificate"
+            command(*new, "-subj", "/CN=server", "-addext", "basicConstraints=critical,CA:FALSE", "-addext",
+                    "subjectAltName=IP:127.0.0.1", "-CA", authority, "-CAkey", authority_key, "-keyout", key, "-out",
+                    certificate)
+            shutil.chown(key, "postgres")
+            for name, value in (("ssl_key_file", key), ("ssl_cert_file", certificate), ("ssl", "on")):
+                postgres.sql(f"ALTER SYSTEM SET {name} = '{value}'")
+            postgres.sql("SELECT pg_reload_conf()")
+            yield namespace, authority.read_text()
+        finally:
+            postgres.stop()
+    finally:
+        namespace.delete()
+
+
+def test_servers_are_checked_against_the_roots_in_the_image(image, far_server, tmp_path):
+    namespace, authority = far_server
+    root = tmp_path / "root"
+    shutil.copytree(image.root, root)
+    # Which every runtime provides.
+    (root / "dev").mkdir()
+    for name, minor in (("random", 8), ("urandom", 9)):
+        os.mknod(root / "dev" / name, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+        os.chmod(root / "dev" / name, 0o666)
+    url = f"postgres://fencegate:{PASSWORD.replace(' ', '%20')}@127.0.0.1:5432/fencegate?sslmode=verify-full"
+    migrate = ["ip", "netns", "exec", namespace.name, "chroot", "--userspec=65532:65532", root, "/usr/bin/fencegate",
+               "migrate", "--store", url, "--upstream", "http://127.0.0.1:9000"]
+    settings = {"FENCEGATE_COORDINATOR__URL": "etcd://127.0.0.1", "PATH": os.environ["PATH"]}
+    done = subprocess.run(migrate, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 69 and "certificate" in done.stderr, done.stderr
+    roots = root / "etc/ssl/certs/ca-certificates.crt"
+    roots.chmod(0o644)
+    roots.write_text(roots.read_text() + authority)
+    done = subprocess.run(migrate, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_containerfile_is_well_written():

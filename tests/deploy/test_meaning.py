@@ -209,7 +209,7 @@ def check_config(binary, text, settings, place):
         (place / name.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         (place / name.lstrip("/")).write_text("something")
     file = place / "fencegate.toml"
-    file.write_text(text.replace("/run/fencegate/", f"{place}/run/fencegate/"))
+    file.write_text(text.replace('"/run/', f'"{place}/run/'))
     assert settings["FENCEGATE_CONFIG"] == "/etc/fencegate/fencegate.toml"
     done = subprocess.run([binary, "config", "check"], capture_output=True, text=True, check=False,
                           env={**settings, "FENCEGATE_CONFIG": str(file)})

@@ -8,62 +8,15 @@ import time
 import pytest
 from conftest import CASES, documents, helm_template
 
-from cluster.cluster import Cluster
-from cluster.servers import PASSWORD, Etcd, Postgres, wait_until
-from cluster.traffic import Api, Worker, ask
-
-NAMESPACE = "money"
-SECRET = {"fencegate-database": {"password": PASSWORD + "\n"}}
-
-
-class Installation:
-    """What `helm install` makes of a case, with the API, the database and etcd that it needs."""
-
-    def __init__(self, image, directory, ending):
-        self.cluster = Cluster(image, "fencegate:0.1.0", directory)
-        ending.callback(self.cluster.close)
-        self.cluster.namespace(NAMESPACE)
-        self.cluster.namespace("monitoring")
-        self.cluster.namespace("elsewhere")
-        self.cluster.secrets.update(SECRET)
-        database = self.cluster.other(NAMESPACE, app="postgres")
-        self.postgres = Postgres(database, directory / "postgres")
-        ending.callback(self.postgres.stop)
-        etcd = self.cluster.other(NAMESPACE, app="etcd")
-        ending.callback(Etcd(etcd, directory / "etcd").stop)
-        self.api_place = self.cluster.other(NAMESPACE, app="ledger")
-        self.api = Api(self.api_place)
-        ending.callback(self.api.close)
-        self.worker_place = self.cluster.other("elsewhere", app="worker")
-        for name, place in (("postgres", database), ("etcd", etcd), ("ledger", self.api_place)):
-            self.cluster.alias(name, NAMESPACE, place.address)
-        rendered = documents(helm_template("--values", CASES / "shared.yaml"))
-        self.rest = self.cluster.apply(rendered, NAMESPACE)
-        self.template = self.rest["Deployment"]["spec"]["template"]
-        self.service = self.cluster.services[0][0]
-
-    def migrate(self):
-        job = self.cluster.run(self.rest["Job"]["spec"]["template"], NAMESPACE)
-        wait_until("the migration ends", lambda: job.exit_code() is not None)
-        return job
-
-    def gateway(self):
-        pod = self.cluster.run(self.template, NAMESPACE)
-        self.until_ready(pod)
-        return pod
-
-    @staticmethod
-    def until_ready(pod):
-        def is_ready():
-            assert pod.exit_code() is None and pod.failure is None, f"{pod.failure}\n{pod.log()}"
-            return pod.is_ready
-        wait_until("the gateway is ready", is_ready)
-
+from cluster.installation import NAMESPACE, Installation
+from cluster.network import OPEN, REFUSED, reach
+from cluster.servers import wait_until
+from cluster.traffic import Worker, ask, assert_all_arrived_once
 
 @pytest.fixture(scope="module")
 def installed(image, place):
     with contextlib.ExitStack() as ending:
-        yield Installation(image, place, ending)
+        yield Installation(image, documents(helm_template("--values", CASES / "shared.yaml")), place, ending)
 
 
 def test_gateways_wait_for_the_migration_job(installed):
@@ -106,14 +59,6 @@ def test_a_rolling_update_under_load_fails_no_write_and_loses_none(installed):
         pod.remove()
 
 
-def assert_all_arrived_once(seen, workers):
-    arrived = collections.Counter((path, body) for path, _, body in seen)
-    for worker in workers:
-        for _, _, number in worker.told:
-            assert arrived[worker.resource, str(number)] == 1, (worker.resource, number)
-    assert sum(arrived.values()) == sum(len(worker.told) for worker in workers), "somebody else wrote"
-
-
 def test_nothing_of_a_container_can_be_written_and_no_privilege_is_left(installed):
     pod = next(pod for pod in installed.cluster.pods if pod.is_ready)
     with open(f"/proc/{pod.gateway.pid()}/status", encoding="ascii") as file:
@@ -126,18 +71,6 @@ def test_nothing_of_a_container_can_be_written_and_no_privilege_is_left(installe
     # /dev and what is masked in /proc are the runtime's.
     writable = {at for _, at, _, options, *_ in mounts if "ro" not in options.split(",")}
     assert not {at for at in writable if not at.startswith(("/proc", "/dev"))}, writable
-
-
-REFUSED, OPEN = "refused", "open"
-
-
-def reach(place, address, port):
-    """What a client at a place of the network finds at an address."""
-    try:
-        place.connect((address, port), timeout=1).close()
-        return OPEN
-    except (TimeoutError, ConnectionError):
-        return REFUSED
 
 
 def test_only_the_gateways_reach_the_api(installed):

@@ -9,10 +9,13 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import threading
 
 from .rules import known
 
 UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+# The container's word wins over the pod's.
+OF_BOTH = ("runAsNonRoot", "runAsUser", "runAsGroup", "seccompProfile")
 SECCOMP = pathlib.Path("/usr/share/containers/seccomp.json")
 
 
@@ -29,11 +32,18 @@ class Container:
         config = runtime_config(spec, pod, image, files, self.directory, self.name)
         (self.directory / "config.json").write_text(json.dumps(config, indent=1))
         self.output = self.directory / "output"
+        self.output.touch()
         self._state = self.directory / "state"
-        with open(self.output, "wb") as output:
-            self.process = subprocess.Popen(
-                [*self._runc(), "run", "--bundle", self.directory, self.name],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        # A pipe, as from a container's runtime: what is written into a file would count as the container's memory.
+        self.process = subprocess.Popen(
+            [*self._runc(), "run", "--bundle", self.directory, self.name],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        threading.Thread(target=self._copy_output, daemon=True).start()
+
+    def _copy_output(self):
+        with open(self.output, "wb", buffering=0) as output:
+            while text := self.process.stdout.read1():
+                output.write(text)
 
     def _runc(self):
         return ["runc", "--root", self._state]
@@ -52,8 +62,13 @@ class Container:
         state = subprocess.run([*self._runc(), "state", self.name], capture_output=True, text=True, check=True)
         return json.loads(state.stdout)["pid"]
 
-    def memory_peak(self):
-        """Bytes, what counts towards the limit."""
+    def memory(self):
+        """Bytes: the most that counted towards the limit, and what the process has now."""
+        with open(f"/proc/{self.pid()}/status", encoding="ascii") as file:
+            resident = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS"))
+        return self._memory_peak(), resident
+
+    def _memory_peak(self):
         lines = pathlib.Path(f"/proc/{self.pid()}/cgroup").read_text().splitlines()
         controllers = dict(line.split(":", 2)[1:] for line in lines)
         for names, path in controllers.items():
@@ -70,14 +85,14 @@ class Container:
 
 def runtime_config(spec, pod, image, files, directory, name):
     """The configuration for the OCI runtime."""
-    pod_security, security = pod["securityContext"], spec["securityContext"]
-    known(pod_security, {"runAsNonRoot", "runAsUser", "runAsGroup", "fsGroup", "seccompProfile"})
-    known(security, {"allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities"})
+    known(pod["securityContext"], {"fsGroup", *OF_BOTH})
+    known(spec["securityContext"], {"allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities", *OF_BOTH})
+    security = {**pod["securityContext"], **spec["securityContext"]}
     assert security["capabilities"] == {"drop": ["ALL"]}
-    assert pod_security["seccompProfile"] == {"type": "RuntimeDefault"}
-    user = pod_security["runAsUser"]
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    user = security["runAsUser"]
     # What the kubelet refuses: an image whose user is root, or is not a number.
-    assert pod_security["runAsNonRoot"] and int(image.config["User"].split(":")[0]) > 0 and user > 0
+    assert security["runAsNonRoot"] and int(image.config["User"].split(":")[0]) > 0 and user > 0
     return {
         "ociVersion": "1.0.2",
         "root": {"path": str(image.root), "readonly": security["readOnlyRootFilesystem"]},
@@ -85,7 +100,7 @@ def runtime_config(spec, pod, image, files, directory, name):
             "args": image.config["Entrypoint"] + spec.get("args", image.config.get("Cmd", [])),
             "env": image.config.get("Env", []) + environment(spec),
             "cwd": image.config.get("WorkingDir") or "/",
-            "user": {"uid": user, "gid": pod_security["runAsGroup"], "additionalGids": [pod_security["fsGroup"]]},
+            "user": {"uid": user, "gid": security["runAsGroup"], "additionalGids": [security["fsGroup"]]},
             "noNewPrivileges": not security["allowPrivilegeEscalation"],
             "capabilities": {kind: [] for kind in ("bounding", "effective", "inheritable", "permitted", "ambient")},
         },

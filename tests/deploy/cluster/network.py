@@ -94,3 +94,15 @@ class Network:
     def delete(self):
         for namespace in [*self.pods, self.node]:
             namespace.delete()
+
+
+REFUSED, OPEN = "refused", "open"
+
+
+def reach(place, address, port):
+    """What a client at a place of the network finds at an address."""
+    try:
+        place.connect((address, port), timeout=1).close()
+        return OPEN
+    except (TimeoutError, ConnectionError):
+        return REFUSED

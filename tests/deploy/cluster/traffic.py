@@ -1,5 +1,7 @@
 """An API that writes down what reaches it, and workers that write to it through the gateways."""
 
+import asyncio
+import collections
 import http.client
 import itertools
 import json
@@ -66,7 +68,8 @@ class Worker(threading.Thread):
 
     def __init__(self, place, gateway, name):
         super().__init__(daemon=True)
-        self.place, self.gateway, self.resource = place, gateway, f"/files/{name}"
+        self.place, self.gateway = place, gateway
+        self.lease = self.resource = f"/files/{name}"
         self.told, self.stopping = [], threading.Event()
         self.ports = {"proxy": 8080, "leases": 8081}
 
@@ -80,7 +83,7 @@ class Worker(threading.Thread):
     def _work(self):
         lease = json.dumps({"owner": self.name, "ttl_ms": 60000, "wait_ms": 10000})
         status, text = ask(self.place, (self.gateway, self.ports["leases"]), "POST",
-                           f"/v1/leases/{quote(self.resource, safe='')}", lease, {"Content-Type": "application/json"})
+                           f"/v1/leases/{quote(self.lease, safe='')}", lease, {"Content-Type": "application/json"})
         assert status == 201, text
         token = json.loads(text)["token"]
         for number in itertools.count():
@@ -94,3 +97,49 @@ class Worker(threading.Thread):
         self.stopping.set()
         self.join(timeout=60)
         assert not self.is_alive(), "a write was not answered within a minute"
+
+
+def assert_all_arrived_once(seen, workers):
+    arrived = collections.Counter((path, body) for path, _, body in seen)
+    for worker in workers:
+        for _, _, number in worker.told:
+            assert arrived[worker.resource, str(number)] == 1, (worker.resource, number)
+    assert sum(arrived.values()) == sum(len(worker.told) for worker in workers), "somebody else wrote"
+
+
+class QuickApi(asyncio.Protocol):
+    """Answers 200 to whatever it reads, as quickly as can be."""
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" * data.count(b"\r\n\r\n"))
+
+    @staticmethod
+    def serve(namespace, port):
+        """For as long as the test runs, in a thread of its own."""
+        async def main():
+            server = await asyncio.get_running_loop().create_server(QuickApi, sock=namespace.listen(port))
+            await server.serve_forever()
+        threading.Thread(target=asyncio.run, args=(main(),), daemon=True).start()
+
+
+def write_many(place, address, paths, connections):
+    """One fenced write to each path; answers how often which status came."""
+    told = collections.Counter()
+    left = iter(paths)
+
+    async def writer():
+        reader, stream = await asyncio.open_connection(sock=place.connect(address))
+        for path in left:
+            stream.write(f"PUT {path} HTTP/1.1\r\nHost: x\r\nFencing-Token: 1\r\nContent-Length: 1\r\n\r\nx".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            told[int(head.split()[1])] += 1
+            assert told[200] == told.total(), head
+        stream.close()
+
+    async def main():
+        await asyncio.gather(*(writer() for _ in range(connections)))
+    asyncio.run(main())
+    return told
