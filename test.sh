@@ -21,6 +21,7 @@ command -v go >/dev/null || packages+=(golang-go)
 [ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
 # For tests/deploy: the image, pods, their network, and what checks unit and compose file.
 command -v buildah >/dev/null || packages+=(buildah)
+command -v dockerd >/dev/null || packages+=(docker.io)
 command -v runc >/dev/null || packages+=(runc)
 [ -x /usr/sbin/nft ] || packages+=(nftables)
 command -v ip >/dev/null || packages+=(iproute2)

@@ -3,7 +3,8 @@
 # usage: deploy/image/build.sh [--binary FILE] [--tag NAME] [--builder "buildah …"|docker]
 #
 # Nothing is fetched but crates. The same source and the same certificates give the same image, to the digest,
-# whenever it is built: set SOURCE_DATE_EPOCH for the date it shows (default: the commit's).
+# whenever buildah builds it (docker dates it by itself). SOURCE_DATE_EPOCH is the date it shows (default: the
+# commit's).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -37,7 +38,7 @@ install -m 555 "$binary" "$context/fencegate"
 touch --date="@$epoch" "$context"/*
 arguments=(--build-arg "VERSION=$version" --tag "$tag" --file "$context/Containerfile")
 case $builder in
-*docker*) SOURCE_DATE_EPOCH=$epoch $builder build "${arguments[@]}" "$context" ;;
+*docker*) $builder build "${arguments[@]}" "$context" ;;
 *) $builder build --timestamp "$epoch" --network none --pull-never "${arguments[@]}" "$context" ;;
 esac
 echo "$tag"
