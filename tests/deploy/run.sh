@@ -2,7 +2,7 @@
 # Tests of deploy/: installs their tools into target/deploy, builds the image's binary, and runs them.
 # usage: tests/deploy/run.sh [ARGUMENTS OF PYTEST]     for example test_chart.py -k reviewed
 #
-# Debian packages (test.sh installs them): buildah docker.io runc nftables iproute2 docker-compose systemd nodejs npm
+# Debian packages (test.sh installs them): buildah docker.io runc nftables iproute2 docker-compose systemd systemd-container nodejs npm
 # unzip etcd-server postgresql-15 python3-pip. The tests that run pods need root.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
