@@ -36,7 +36,7 @@ def test_gateways_wait_for_the_migration_job(installed):
 
 
 def test_a_rolling_update_under_load_fails_no_write_and_loses_none(installed):
-    old = [pod for pod in installed.cluster.pods if pod.is_ready] + [installed.gateway()]
+    old = [pod for pod in installed.cluster.pods if pod.is_served] + [installed.gateway()]
     before = len(installed.api.seen)
     workers = [Worker(installed.worker_place, installed.service, f"{n}") for n in range(12)]
     for worker in workers:
@@ -60,7 +60,7 @@ def test_a_rolling_update_under_load_fails_no_write_and_loses_none(installed):
 
 
 def test_nothing_of_a_container_can_be_written_and_no_privilege_is_left(installed):
-    pod = next(pod for pod in installed.cluster.pods if pod.is_ready)
+    pod = next(pod for pod in installed.cluster.pods if pod.is_served)
     with open(f"/proc/{pod.gateway.pid()}/status", encoding="ascii") as file:
         status = dict(line.strip().split(":\t", 1) for line in file if ":\t" in line)
     assert status["Uid"].split() == ["65532"] * 4
@@ -75,7 +75,7 @@ def test_nothing_of_a_container_can_be_written_and_no_privilege_is_left(installe
 
 def test_only_the_gateways_reach_the_api(installed):
     cluster = installed.cluster
-    gateway = next(pod for pod in cluster.pods if pod.is_ready)
+    gateway = next(pod for pod in cluster.pods if pod.is_served)
     monitoring = cluster.other("monitoring", app="prometheus")
     neighbour = cluster.other(NAMESPACE, app="something")
     impostor = cluster.other("elsewhere", fencegate="fencegate")

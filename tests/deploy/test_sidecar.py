@@ -1,4 +1,5 @@
-"""A gateway beside the API in one pod, as the overlay `sidecar` has it: from the built image, with SQLite on the pod's disk."""
+"""Gateways beside the API, in its pods, as the overlays have them: from the built image, with SQLite on the pod's disk,
+or with PostgreSQL."""
 
 import contextlib
 import json
@@ -9,30 +10,31 @@ from conftest import KUBECTL, ROOT, command, documents
 from cluster.cluster import Cluster
 from cluster.installation import NAMESPACE, until_ready
 from cluster.network import OPEN, REFUSED, reach
-from cluster.servers import wait_until
+from cluster.servers import PASSWORD, Postgres, wait_until
 from cluster.traffic import Api, Worker, ask, assert_all_arrived_once
 from cluster.volumes import claim
 
-OVERLAY = ROOT / "deploy/kustomize/overlays/sidecar"
+OVERLAYS = ROOT / "deploy/kustomize/overlays"
 ACCOUNT = "/accounts/7/entries"
 
 
 class Sidecar:
-    """The one pod of the StatefulSet, with the disk that outlives it. The API is the test's own, in the pod's network."""
+    """Pods of the StatefulSet, with the disk that outlives them. The API is the test's own, in the pod's network."""
 
-    def __init__(self, image, directory, ending):
+    def __init__(self, image, overlay, directory, ending):
+        directory.mkdir(exist_ok=True)
         self.cluster = Cluster(image, "fencegate:0.1.0", directory)
         ending.callback(self.cluster.close)
         self.cluster.namespace(NAMESPACE)
         self.cluster.namespace("monitoring")
         self.apis, self.ending = [], ending
         self.worker_place = self.cluster.other(NAMESPACE, app="worker")
-        rest = self.cluster.apply(documents(command(KUBECTL, "kustomize", OVERLAY)), NAMESPACE)
+        rest = self.cluster.apply(documents(command(KUBECTL, "kustomize", OVERLAYS / overlay)), NAMESPACE)
         self.workload = rest["StatefulSet"]["spec"]
         self.service = self.cluster.services[0][0]
-        volume, = self.workload["volumeClaimTemplates"]
         group = self.workload["template"]["spec"]["securityContext"]["fsGroup"]
-        self.claims = {volume["metadata"]["name"]: claim(group, directory / "disk")}
+        self.claims = {volume["metadata"]["name"]: claim(group, directory / volume["metadata"]["name"])
+                       for volume in self.workload.get("volumeClaimTemplates", [])}
 
     def pod(self):
         pod = self.cluster.run(self.workload["template"], NAMESPACE, claims=self.claims, stand_ins={"api": self._api})
@@ -49,14 +51,18 @@ class Sidecar:
         assert status == 201, text
         return json.loads(text)["token"]
 
-    def write(self, token):
-        return ask(self.worker_place, (self.service, 8080), "PUT", ACCOUNT, "x", {"Fencing-Token": token})
+    def write(self, token, address=None):
+        return ask(self.worker_place, (address or self.service, 8080), "PUT", ACCOUNT, "x", {"Fencing-Token": token})
+
+    def release(self, owner, token):
+        path = f"/v1/leases/account%3A7?owner={owner}&token={token}"
+        assert ask(self.worker_place, (self.service, 8081), "DELETE", path)[0] == 204
 
 
 @pytest.fixture(scope="module")
 def sidecar(image, place):
     with contextlib.ExitStack() as ending:
-        yield Sidecar(image, place, ending)
+        yield Sidecar(image, "sidecar", place, ending)
 
 
 def test_it_fences_the_api_of_its_pod_and_remembers_on_the_pod_s_disk(sidecar):
@@ -64,8 +70,7 @@ def test_it_fences_the_api_of_its_pod_and_remembers_on_the_pod_s_disk(sidecar):
     pod = sidecar.pod()
     first = sidecar.acquire("a")
     assert sidecar.write(first)[0] == 200
-    path = f"/v1/leases/account%3A7?owner=a&token={first}"
-    assert ask(sidecar.worker_place, (sidecar.service, 8081), "DELETE", path)[0] == 204
+    sidecar.release("a", first)
     second = sidecar.acquire("b")
     assert sidecar.write(second)[0] == 200
     assert pod.terminate(propagation=1) == {"fencegate": 0}, pod.log()
@@ -79,7 +84,7 @@ def test_it_fences_the_api_of_its_pod_and_remembers_on_the_pod_s_disk(sidecar):
 
 
 def test_the_api_s_own_port_is_closed_to_all_others(sidecar):
-    pod = next(pod for pod in sidecar.cluster.pods if pod.is_ready)
+    pod = next(pod for pod in sidecar.cluster.pods if pod.is_served)
     # It listens on every address of its pod.
     assert reach(pod.namespace, pod.address, 9000) == OPEN
     assert reach(sidecar.worker_place, pod.address, 9000) == REFUSED
@@ -89,7 +94,7 @@ def test_the_api_s_own_port_is_closed_to_all_others(sidecar):
 
 
 def test_term_under_load_loses_no_accepted_write(sidecar):
-    pod = next(pod for pod in sidecar.cluster.pods if pod.is_ready)
+    pod = next(pod for pod in sidecar.cluster.pods if pod.is_served)
     before = len(sidecar.apis[-1].seen)
     workers = [Worker(sidecar.worker_place, sidecar.service, f"{n}") for n in range(6)]
     for worker in workers:
@@ -108,3 +113,22 @@ def test_term_under_load_loses_no_accepted_write(sidecar):
         assert len(worker.told) >= 5
     assert_all_arrived_once(sidecar.apis[-1].seen[before:], workers)
     assert "all grants were given back" in pod.log()
+
+
+def test_the_pods_of_an_api_share_their_fences_in_a_database(image, place):
+    with contextlib.ExitStack() as ending:
+        sidecar = Sidecar(image, "sidecar-postgres", place / "second", ending)
+        assert sidecar.workload["replicas"] > 1 and not sidecar.claims
+        database = sidecar.cluster.other(NAMESPACE, app="postgres")
+        ending.callback(Postgres(database, place / "second/postgres").stop)
+        sidecar.cluster.alias("postgres", NAMESPACE, database.address)
+        sidecar.cluster.secrets["fencegate-database"] = {"password": PASSWORD}
+        one, other = sidecar.pod(), sidecar.pod()
+        first = sidecar.acquire("a")
+        assert sidecar.write(first, one.address)[0] == 200
+        sidecar.release("a", first)
+        second = sidecar.acquire("b")
+        assert sidecar.write(second, other.address)[0] == 200
+        status, text = sidecar.write(first, one.address)
+        assert status == 412 and json.loads(text)["highest_token"] == second
+        assert [[token for _, token, _ in api.seen] for api in sidecar.apis] == [[first], [second]]

@@ -47,5 +47,5 @@ class Installation:
 def until_ready(pod):
     def is_ready():
         assert pod.exit_code() is None and pod.failure is None, f"{pod.failure}\n{pod.log()}"
-        return pod.is_ready
+        return pod.is_served
     wait_until("the gateway is ready", is_ready)

@@ -13,14 +13,18 @@ class Names:
         with namespace.entered():
             self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((namespace.address, 53))
-        threading.Thread(target=self._serve, daemon=True).start()
+        # A thread that waits in a socket does not notice that it is closed, and may read from the next one.
+        self.socket.settimeout(0.2)
+        self.closing = threading.Event()
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
 
     def _serve(self):
-        while True:
+        while not self.closing.is_set():
             try:
                 query, client = self.socket.recvfrom(2048)
-            except OSError:
-                return
+            except TimeoutError:
+                continue
             if answer := self._answer(query):
                 self.socket.sendto(answer, client)
 
@@ -41,4 +45,6 @@ class Names:
         return head + question + b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 5, 4) + octets
 
     def close(self):
+        self.closing.set()
+        self.thread.join()
         self.socket.close()

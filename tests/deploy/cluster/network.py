@@ -14,6 +14,7 @@ import subprocess
 
 NODE_ADDRESS = "10.77.0.1"
 CLONE_NEWNET = 0x40000000
+_networks = itertools.count()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -64,7 +65,8 @@ class Network:
     """The node with its pods' addresses."""
 
     def __init__(self):
-        self.prefix = f"fg{os.getpid() % 100000}"
+        # 15 letters are the most that an interface may have.
+        self.prefix = f"fg{os.getpid() % 100000}{next(_networks)}"
         self.node = Namespace(f"{self.prefix}-node", NODE_ADDRESS)
         self.pods = []
         self._numbers = itertools.count(2)

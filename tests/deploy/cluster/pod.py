@@ -27,7 +27,9 @@ class Pod:
         self.address = self.namespace.address
         self.ports = {port["name"]: port["containerPort"]
                       for container in self.spec["containers"] for port in container.get("ports", [])}
-        self.is_ready, self.failure, self.removed = False, None, threading.Event()
+        # Served: the service leads here, some moments after it is ready.
+        self.is_ready = self.is_served = False
+        self.failure, self.removed = None, threading.Event()
         directory = cluster.directory / name
         files = self._files(directory, claims or {})
         self.containers = {}
@@ -82,6 +84,7 @@ class Pod:
                 if is_ready != self.is_ready:
                     self.is_ready = is_ready
                     self.cluster.endpoints_changed()
+                    self.is_served = is_ready
             if live.wait() == 0:
                 live.look()
                 if live.has_failed and not self.removed.is_set():
@@ -103,7 +106,7 @@ class Pod:
             container.signal(signal.SIGTERM)
         deadline = time.monotonic() + self.spec["terminationGracePeriodSeconds"]
         time.sleep(propagation)
-        self.is_ready = False
+        self.is_ready = self.is_served = False
         self.removed.set()
         self.cluster.endpoints_changed()
         codes = {}
