@@ -7,6 +7,7 @@
 
 mod backend;
 mod coordinator;
+mod traces;
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,15 +21,19 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing_appender::non_blocking::ErrorCounter;
 
 use self::backend::Opened;
+use self::traces::Traces;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
-use crate::coordinator::{CoordinatorError, LeaseMetrics, PostgresStartError};
+use crate::coordinator::{
+    Coordinator, CoordinatorError, LeaseMetrics, Measured, PostgresStartError,
+};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
-use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
+use crate::metrics::{Census, Exemplars, FenceMetrics, GatewayMetrics, Limits, Process};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
@@ -103,39 +108,49 @@ struct Running {
     accepting: JoinHandle<()>,
     /// What answers on the lease and admin listeners.
     api_tasks: TaskTracker,
+    traces: Traces,
     /// What works for the store; ends when nobody can ask it any more.
     store_tasks: TaskTracker,
 }
 
-/// Serves until `shutdown`, then ends in good order.
+/// Serves until `shutdown`, then ends in good order. `log` counts lines of the log that were dropped.
 ///
 /// # Errors
 /// See [`ServeError`]. After the start nothing fails as a whole.
-pub async fn serve(config: Config, shutdown: CancellationToken) -> Result<(), ServeError> {
-    let running = Running::start(Arc::new(config)).await?;
+pub async fn serve(
+    config: Config,
+    shutdown: CancellationToken,
+    log: ErrorCounter,
+) -> Result<(), ServeError> {
+    let running = Running::start(Arc::new(config), log).await?;
     shutdown.cancelled().await;
     running.stop().await;
     Ok(())
 }
 
 impl Running {
-    async fn start(config: Arc<Config>) -> Result<Running, ServeError> {
+    async fn start(config: Arc<Config>, log: ErrorCounter) -> Result<Running, ServeError> {
         let clock = Clock::new();
         let registry = Registry::new();
+        let exemplars = Exemplars::new(clock);
+        let mut traces = Traces::start(&config, clock, &registry)?;
+        let fence_metrics = FenceMetrics::register(&registry, &exemplars)?;
         let store_tasks = TaskTracker::new();
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
         let mut backend =
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
-        let (coordinator, guard) = (Arc::clone(&backend.coordinator), backend.guard.clone());
+        let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
+        let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
+        let guard = backend.guard.clone();
         let parts = FencesParts {
             store: Arc::clone(&backend.store),
             lease: Arc::clone(&backend.lease),
             coordinator: Arc::clone(&coordinator),
             clock,
             bounds: bounds(&config),
-            metrics: FenceMetrics::register(&registry)?,
+            metrics: fence_metrics.clone(),
         };
         let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
@@ -143,20 +158,19 @@ impl Running {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
             clock,
-            metrics: GatewayMetrics::register(&registry)?,
+            metrics: GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?,
+            spans: traces.spans.take(),
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
-            tokens: Arc::new(TokenGauges {
-                resources: config.metrics.resources.clone(),
-                fences: Arc::clone(&fences),
-                coordinator: Arc::clone(&coordinator),
-            }),
-            census: Arc::new(Census::register(&registry)?),
-            registry,
+            tokens: Arc::new(token_gauges(&config, &fences, &coordinator)),
+            census: Arc::new(Census::register(&registry, limits(&config), log)?),
+            process: Arc::new(Process::register(&registry, clock)?),
+            exemplars,
+            registry: registry.clone(),
             guard,
             ready: Arc::new(AtomicBool::new(true)),
         };
@@ -164,6 +178,7 @@ impl Running {
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
+        spawn_count(measured, registry, admin_closing.clone(), &api_tasks);
         spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
         spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
         Ok(Running {
@@ -176,6 +191,7 @@ impl Running {
             admin_closing,
             accepting: tokio::spawn(acceptor.accept(listeners.proxy)),
             api_tasks,
+            traces,
             store_tasks,
         })
     }
@@ -189,6 +205,7 @@ impl Running {
             tracing::error!(%error, "accepting connections had failed");
         }
         self.gateway.finish(self.config.shutdown.grace, &self.fences).await;
+        self.traces.closing.cancel();
         // Last, so that a worker can renew and release for as long as its writes are let through.
         self.leases_closing.cancel();
         self.admin_closing.cancel();
@@ -204,6 +221,7 @@ impl Running {
             ),
             Err(error) => tracing::error!(%error, "shut down: grants could not be given back"),
         }
+        self.traces.flush().await;
         drop(self.fences);
         if let Some(kept) = self.kept
             && timeout(LAST_ANSWERS, kept.leave()).await.is_err()
@@ -224,6 +242,20 @@ async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
         tracing::warn!(%error, "what earlier runs left behind could not be looked up");
     }
     fences
+}
+
+/// Of the live leases, for as long as somebody may scrape it.
+fn spawn_count(
+    coordinator: Arc<Measured>,
+    registry: Registry,
+    closing: CancellationToken,
+    tasks: &TaskTracker,
+) {
+    tasks.spawn(async move {
+        if let Err(error) = coordinator.count_leases(&registry, closing).await {
+            tracing::error!(%error, "leases are not counted");
+        }
+    });
 }
 
 fn spawn_api(
@@ -282,6 +314,22 @@ async fn bind(name: &'static str, address: SocketAddr) -> Result<TcpListener, Se
         };
         ServeError::Bind { name, address, hint }
     })
+}
+
+fn token_gauges(
+    config: &Config,
+    fences: &Arc<Fences>,
+    coordinator: &Arc<dyn Coordinator>,
+) -> TokenGauges {
+    TokenGauges {
+        resources: config.metrics.resources.clone(),
+        fences: Arc::clone(fences),
+        coordinator: Arc::clone(coordinator),
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits { cells: config.limits.cells, connections: config.limits.connections }
 }
 
 fn bounds(config: &Config) -> Bounds {

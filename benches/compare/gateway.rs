@@ -57,21 +57,27 @@ pub(crate) struct Gateway {
     pub(crate) server: Server,
     pub(crate) proxy: SocketAddr,
     pub(crate) leases: SocketAddr,
+    pub(crate) admin: SocketAddr,
 }
 
 impl Gateway {
-    /// Starts a gateway and waits until it is ready.
+    /// Starts a gateway on the proxy's core and waits until it is ready.
     pub(crate) fn start(lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
+        Gateway::start_on(&lab.cores.proxy, lab, backing)
+    }
+
+    /// The same on other cores.
+    pub(crate) fn start_on(cores: &str, lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
         let (proxy, leases, admin) = (free_address()?, free_address()?, free_address()?);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let config = lab.directory().join(format!("fencegate{number}.toml"));
         fs::write(&config, configuration([proxy, leases, admin], backing, lab.upstream))?;
-        let mut command = pinned(&lab.cores.proxy, Path::new(env!("CARGO_BIN_EXE_fencegate")));
+        let mut command = pinned(cores, Path::new(env!("CARGO_BIN_EXE_fencegate")));
         command.args(["serve", "--config"]).arg(&config);
         let mut server = Server::start(&format!("fencegate{number}"), command, lab.directory())?;
         lab.wait_for_answer(&mut server, admin, "/readyz", |status| status == StatusCode::OK)
             .context("starting fencegate serve")?;
-        Ok(Gateway { server, proxy, leases })
+        Ok(Gateway { server, proxy, leases, admin })
     }
 }
 

@@ -17,6 +17,7 @@ pub(super) enum Section {
     Limits,
     Shutdown,
     Metrics,
+    Telemetry,
 }
 
 /// What a value looks like.
@@ -143,6 +144,8 @@ pub(super) const KEYS: &[Key] = {
         key(S::Shutdown, "unready", Kind::Duration, Default("0s")),
         key(S::Shutdown, "grace", Kind::Duration, Default("30s")),
         key(S::Metrics, "resources", Kind::Resources, Means("none", "account:42, account:43")),
+        key(S::Telemetry, "otlp", Kind::Url, Means("none", "http://127.0.0.1:4318")),
+        key(S::Telemetry, "service", Kind::Text, Default("fencegate")),
     ]
 };
 
@@ -156,7 +159,7 @@ const fn key(section: Section, name: &'static str, kind: Kind, absent: Absent) -
 
 impl Section {
     /// Every section, in the order in which they are printed.
-    pub(super) const ALL: [Section; 8] = [
+    pub(super) const ALL: [Section; 9] = [
         Section::Listen,
         Section::Store,
         Section::Coordinator,
@@ -165,6 +168,7 @@ impl Section {
         Section::Limits,
         Section::Shutdown,
         Section::Metrics,
+        Section::Telemetry,
     ];
 
     pub(super) fn named(name: &str) -> Option<Section> {
@@ -181,6 +185,7 @@ impl Section {
             Section::Limits => "limits",
             Section::Shutdown => "shutdown",
             Section::Metrics => "metrics",
+            Section::Telemetry => "telemetry",
         }
     }
 

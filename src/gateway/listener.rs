@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::fences::Fences;
 use crate::metrics::GatewayMetrics;
+use crate::spans::Spans;
 use crate::trace::TraceIds;
 
 /// Connections on their way to a thread.
@@ -51,6 +52,8 @@ pub struct GatewayParts {
     pub clock: Clock,
     /// What is counted.
     pub metrics: GatewayMetrics,
+    /// Takes the spans of decisions, where there is a collector.
+    pub spans: Option<Spans>,
 }
 
 /// The running threads.
@@ -128,6 +131,7 @@ impl Gateway {
             body_timeout: limits.body_timeout,
             clock: parts.clock,
             traces: TraceIds::new(),
+            spans: parts.spans.clone(),
             tasks: TaskTracker::new(),
             runtime: runtime.handle().clone(),
         });

@@ -13,7 +13,7 @@ use matchit::Params;
 use crate::config::{Config, Fenced, Mode, Route as RouteConfig, Tokens};
 use crate::fence::Terms;
 use crate::fences::Demand;
-use crate::metrics::{GatewayMetrics, RouteMetrics, UNMATCHED_ROUTE};
+use crate::metrics::{GatewayMetrics, RouteMetrics};
 
 /// Matches every path, `/` included, although matchit's catch-all does not.
 const EVERY_PATH: &str = "/{*rest}";
@@ -71,7 +71,7 @@ impl RouteTable {
         {
             paths.insert("/", everything)?;
         }
-        Ok(RouteTable { paths, routes, unmatched: metrics.route(UNMATCHED_ROUTE) })
+        Ok(RouteTable { paths, routes, unmatched: metrics.unmatched() })
     }
 
     /// The route of a normal path, and the name of the resource.
@@ -94,7 +94,7 @@ impl Route {
             timeout: upstream.timeout,
             buffer_bytes: route.buffer_bytes,
             body_bytes: route.body_bytes,
-            metrics: metrics.route(&route.name),
+            metrics: metrics.route(config, route),
             fenced: route.fenced.clone(),
             template: parts(&route.resource),
         }
