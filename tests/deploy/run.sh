@@ -3,7 +3,7 @@
 # usage: tests/deploy/run.sh [ARGUMENTS OF PYTEST]     for example test_chart.py -k reviewed
 #
 # Debian packages (test.sh installs them): buildah docker.io runc nftables iproute2 docker-compose systemd systemd-container nodejs npm
-# unzip etcd-server postgresql-15 python3-pip. The tests that run pods need root.
+# openssl unzip etcd-server postgresql-15 python3-pip. The tests that run pods need root.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
