@@ -54,12 +54,21 @@ if [ ${#packages[@]} -gt 0 ]; then
     case " ${packages[*]} " in
     *" etcd-server "*) systemctl disable etcd >/dev/null 2>&1 || true ;;
     esac
+    case " ${packages[*]} " in
+    *" prometheus "*) systemctl disable prometheus >/dev/null 2>&1 || true ;;
+    esac
 fi
 
 # What the workers of tests/it/foreign.rs lock with that Debian does not have.
 if [ ! -d target/foreign/python/etcd3 ]; then
     python3 -m pip install --quiet --root-user-action=ignore --target target/foreign/python \
         -r tests/it/foreign/requirements.txt
+fi
+
+# What tests/watch holds the dashboards against, and draws them with.
+if [ ! -d target/watch/python/grafana_foundation_sdk ]; then
+    python3 -m pip install --quiet --root-user-action=ignore --target target/watch/python \
+        -r tests/watch/requirements.txt
 fi
 
 # A strict reader of OpenMetrics, for tests/it/metrics.

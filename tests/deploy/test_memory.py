@@ -1,6 +1,6 @@
 """The chart's memory limit, from a measurement: what active resources take of a gateway in a container with that limit.
 
-What docs/deploying.md says is measured with FENCEGATE_MEMORY_RESOURCES=100000; the ordinary run has a fifth of them,
+What docs/installing.md says is measured with FENCEGATE_MEMORY_RESOURCES=100000; the ordinary run has a fifth of them,
 and so finds a limit that is far off.
 """
 
@@ -38,7 +38,7 @@ def test_the_default_limit_has_room_for_active_resources(image, place):
         print(f"idle {idle / MIB:.0f} MiB, with {RESOURCES} active resources {full / MIB:.0f} MiB "
               f"({resident / MIB:.0f} MiB of them the process's), limit {limit / MIB:.0f} MiB")
         # As much again is for limits.cells, twice 100,000, and the rest for connections and bodies that are
-        # buffered, see docs/deploying.md.
+        # buffered, see docs/installing.md.
         assert full <= limit / 2, "raise resources.limits.memory in values.yaml"
         assert pod.exit_code() is None and pod.failure is None
         assert pod.terminate(propagation=0) == {"fencegate": 0}, pod.log()

@@ -94,8 +94,18 @@ impl Gateway {
              tokens = \"{tokens}\"\ndrain = \"1s\"\nwait = \"20s\"\n\
              [coordinator]\nurl = \"{coordinator}\"\n"
         );
+        Gateway::on_a_server(dir, store, &config)
+    }
+
+    /// With the table `[store]` and a configuration of the test's choice. Not started yet.
+    pub fn with_tables(store: &str, config: &str) -> Gateway {
+        let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));
+        Gateway::on_a_server(dir, store, config)
+    }
+
+    fn on_a_server(dir: Arc<TempDir>, store: &str, config: &str) -> Gateway {
         let nowhere = dir.path().join("no.db");
-        Gateway::configured(dir, nowhere, store, &config)
+        Gateway::configured(dir, nowhere, store, config)
     }
 
     fn configured(dir: Arc<TempDir>, store: PathBuf, table: &str, config: &str) -> Gateway {

@@ -100,7 +100,7 @@ capabilities:
 {{- define "fencegate.config" -}}
 {{- $config := required "config is empty: it is the fencegate.toml, with at least [store], one [[upstream]] and one [[route]]" .Values.config -}}
 {{- if not (regexMatch "postgres(ql)?://|url_file" $config) -}}
-{{- fail "config: several gateways share one store, so store.url has to be postgres://… (or come from store.url_file); for SQLite see the sidecar in docs/deploying.md" -}}
+{{- fail "config: several gateways share one store, so store.url has to be postgres://… (or come from store.url_file); for SQLite see the sidecar in docs/installing.md" -}}
 {{- end -}}
 fencegate.toml: |
   {{- $config | trim | nindent 2 }}
