@@ -19,8 +19,9 @@ use crate::support::downstream::Downstream;
 use crate::support::gateway::Gateway;
 use crate::support::wait_until;
 
-/// Whose shell blocks other tests run: `readme.rs` goes through all steps of the quick start.
-const ELSEWHERE: [&str; 1] = ["README.md"];
+/// Whose shell blocks other tests see to: `readme.rs` goes through all steps of the quick start, and `tests/deploy` runs
+/// what `docs/installing.md` installs.
+const ELSEWHERE: [&str; 2] = ["README.md", "docs/installing.md"];
 
 #[test]
 fn every_link_leads_to_a_page_and_a_heading_that_are_there() {
