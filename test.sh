@@ -10,6 +10,7 @@ say() { printf '\n== %s\n' "$*"; }
 packages=()
 command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || packages+=(nginx-light)
 command -v curl >/dev/null || packages+=(curl)
+command -v c++ >/dev/null || packages+=(g++)
 command -v setpriv >/dev/null || packages+=(util-linux)
 command -v mount >/dev/null || packages+=(mount)
 command -v strace >/dev/null || packages+=(strace)
@@ -29,12 +30,13 @@ command -v ip >/dev/null || packages+=(iproute2)
 command -v docker-compose >/dev/null || packages+=(docker-compose)
 command -v systemd-analyze >/dev/null || packages+=(systemd)
 command -v systemd-nspawn >/dev/null || packages+=(systemd-container)
-command -v node >/dev/null || packages+=(nodejs)
 command -v npm >/dev/null || packages+=(npm)
 command -v openssl >/dev/null || packages+=(openssl)
 command -v unzip >/dev/null || packages+=(unzip)
 [ -s /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 [ -e /usr/share/containers/seccomp.json ] || packages+=(golang-github-containers-common)
+command -v javac >/dev/null || packages+=(default-jdk-headless)
+command -v node >/dev/null || packages+=(nodejs)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
 if [ ${#packages[@]} -gt 0 ]; then
     say "Installing ${packages[*]}"
@@ -95,6 +97,9 @@ cargo test --locked --features broken-drain --test chaos found_out
 
 say "Deployment"
 tests/deploy/run.sh -q
+
+say "Fuzzing, for half a minute"
+tools/fuzz.sh 15
 
 say "Documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items

@@ -37,6 +37,7 @@ pub use coordinator::Coordinator;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
 pub use mistakes::Mistakes;
+pub(crate) use pattern::caseless as caseless_pattern;
 pub(crate) use values::duration;
 
 /// Everything that `fencegate serve` needs to know.
@@ -120,6 +121,8 @@ pub struct Route {
     pub mode: Mode,
     /// Whether the coordinator is asked about a new token.
     pub tokens: Tokens,
+    /// Whether paths that differ only in case are one.
+    pub case: Case,
     /// How long older writes in flight may finish before they are cut; default 10 s.
     pub drain: Duration,
     /// How long a newer write waits for older ones; default 60 s.
@@ -155,6 +158,15 @@ pub enum Tokens {
     Held,
     /// From elsewhere: any higher token is taken.
     Ordered,
+}
+
+/// What upper and lower case in a path mean to a route's upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Paths that differ in case are different (the default).
+    Exact,
+    /// They are the same: the route takes its path in any case, and the resource is spelled in lower case.
+    Ignore,
 }
 
 /// `[limits]`

@@ -8,13 +8,16 @@
 //! of which one byte may have been sent, and rewriting of request targets: what is judged is what is
 //! forwarded, byte for byte.
 
+mod authority;
 mod body;
 mod connection;
 mod destination;
 mod forward;
+mod framing;
 mod head;
 mod last_words;
 mod listener;
+mod method_claims;
 mod refusal;
 mod route;
 mod sending;

@@ -1,7 +1,7 @@
 """What the gateways see of store and coordinator, of each other, and what Prometheus sees of them."""
 
 from panels import LEASE_ENDS, RED, by_name, colour, query, state_timeline, table, timeseries, words
-from promql import instances, is_gateway, lease_left, quantile, rate
+from promql import instances, is_gateway, lease_left, quantile, rate, since_last_seen
 
 THIRD = {"width": 8, "height": 8}
 HALF = {"width": 12, "height": 7}
@@ -110,8 +110,8 @@ def leases_left():
 
 def events():
     counters = {
-        "renewals failed": "fencegate_instance_renewals_failed_total",
         "started over": "fencegate_instance_starts_over_total",
+        "renewals failed": "fencegate_instance_renewals_failed_total",
         "others taken for dead": "fencegate_instances_fenced_total",
         "grants revoked for others": "fencegate_grants_revoked_total",
     }
@@ -119,8 +119,8 @@ def events():
         "Instances among each other",
         "Renewals of instance leases that the store did not confirm; instances whose lease was over, so that they cut all "
         "that was in flight and began anew; instances that others took for dead; grants that went because a newer token "
-        "writes through another instance (ordinary after a handover).", "cps",
-        [query(rate(instances(metric)), name) for name, metric in counters.items()],
+        "writes through another instance (ordinary after a handover). How often since the point before.", "short",
+        [query(since_last_seen(instances(metric)), name) for name, metric in counters.items()],
         overrides=[colour("started over", RED)],
         alerts=["FencegateInstanceStartedOver", "FencegateInstanceLeaseEnding"], **HALF)
 

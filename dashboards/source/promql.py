@@ -63,6 +63,17 @@ def fullness(used, limit):
     return f"max({instances(used)} / {instances(limit)})"
 
 
+def risen(series):
+    """Those of a counter's series that are higher than at the point before, or than when they were last seen: an
+    instance that was suspended was not scraped meanwhile, and a rate would miss what it counted then."""
+    return f"({series} > last_over_time({series}[$__range] offset $__interval))"
+
+
+def since_last_seen(series):
+    """By how much counters rose since the point before, or since they were last seen; for the same reason."""
+    return f"sum(clamp_min({series} - last_over_time({series}[$__range] offset $__interval), 0))"
+
+
 def lease_left():
     """Share of its own lease in the store that each instance has left. Age and rest make the whole, whatever is
     configured; with SQLite the rest is endless, and there is no share."""

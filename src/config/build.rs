@@ -11,7 +11,7 @@ use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::values::StoreUrl;
 use super::{
-    Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Telemetry, Tokens,
+    Case, Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Telemetry, Tokens,
     Upstream,
 };
 use super::{check, coordinator, pattern, values};
@@ -158,6 +158,8 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
         .read("mode", values::choice(&[("enforce", Mode::Enforce), ("observe", Mode::Observe)]));
     let tokens = from
         .read("tokens", values::choice(&[("held", Tokens::Held), ("ordered", Tokens::Ordered)]));
+    let case =
+        from.read("case", values::choice(&[("exact", Case::Exact), ("ignore", Case::Ignore)]));
     let drain = from.read("drain", values::duration);
     let wait = from.read("wait", values::duration);
     let buffer = from.read("buffer", values::size(0, GIB));
@@ -170,6 +172,7 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
         fenced: fenced.map_or(Some(Fenced::Writes), |read| read.map(Fenced::Only))?,
         mode: mode?,
         tokens: tokens?,
+        case: case?,
         drain: drain?,
         wait: wait?,
         buffer_bytes: usize::try_from(buffer?).ok()?,

@@ -129,6 +129,7 @@ pub(super) const KEYS: &[Key] = {
         ),
         key(S::Route, "mode", Kind::Choice(&["enforce", "observe"]), Default("enforce")),
         key(S::Route, "tokens", Kind::Choice(&["held", "ordered"]), Default("held")),
+        key(S::Route, "case", Kind::Choice(&["exact", "ignore"]), Default("exact")),
         key(S::Route, "drain", Kind::Duration, Default("10s")),
         key(S::Route, "wait", Kind::Duration, Default("60s")),
         key(S::Route, "buffer", Kind::Size, Default("64KiB")),

@@ -1,8 +1,8 @@
 //! One client connection.
 //!
-//! hyper reads and writes HTTP. Added here is what it leaves open: a bound on how long a head may
-//! take that costs nothing per request, and words in place of the answers that hyper makes by itself
-//! (to a malformed or oversized head), which are a bare status.
+//! hyper reads and writes HTTP. Added here is what it leaves open: strictness ([`Framed`]), a bound on how
+//! long a head may take that costs nothing per request, and words in place of the answers that hyper
+//! makes by itself (to a malformed or oversized head), which are a bare status.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::framing::{Framed, Verdict, Violation};
 use super::last_words;
 use super::service::Worker;
 use super::vigil::Vigils;
@@ -39,6 +40,7 @@ pub(super) async fn serve(
     let _ = stream.set_nodelay(true);
     let watch = Arc::new(Watch::new(worker.runtime.clone(), worker.tasks.clone()));
     let _enrolled = vigils.enrol(&watch);
+    let stream = Framed::new(stream, &watch, limits.bytes);
     let io = TokioIo::new(Watched { stream, watch: Arc::clone(&watch), bare_answer: None });
     let (for_service, serving) = (Arc::clone(&watch), Arc::clone(&worker));
     let service =
@@ -81,14 +83,20 @@ pub(super) async fn serve(
     })
     .await;
     let Watched { stream, bare_answer, .. } = connection.into_parts().io.into_inner();
-    let (code, detail) = match end {
-        End::Overdue if watch.has_head_begun() => {
-            (Code::RequestTimeout, "the request's head did not arrive in time")
+    let (stream, verdict) = stream.into_parts();
+    let problem = match (verdict, end) {
+        (Verdict::HeadRefused(violation), _) => worker.refuse_head(code_of(violation), &violation),
+        (Verdict::BodyRefused, _) => return last_words::hear_out(stream).await,
+        (Verdict::Clean, End::Overdue) if watch.has_head_begun() => {
+            worker.refuse_head(Code::RequestTimeout, &"the request's head did not arrive in time")
         }
-        End::Malformed if watch.is_between_requests() => in_words(bare_answer.unwrap_or_default()),
-        End::Silent | End::Overdue | End::Malformed => return,
+        (Verdict::Clean, End::Malformed) if watch.is_between_requests() => {
+            let (code, detail) = in_words(bare_answer.unwrap_or_default());
+            worker.refuse_head(code, &detail)
+        }
+        (Verdict::Clean, End::Silent | End::Overdue | End::Malformed) => return,
     };
-    last_words::say(stream, &worker.refuse_head(code, detail)).await;
+    last_words::say(stream, &problem).await;
 }
 
 /// How a connection ended, as far as the client may have to be told.
@@ -105,6 +113,14 @@ impl End {
     }
 }
 
+const fn code_of(violation: Violation) -> Code {
+    match violation {
+        Violation::Fragment => Code::UnresolvableResource,
+        Violation::HeadTooLarge => Code::HeadTooLarge,
+        _ => Code::InvalidRequest,
+    }
+}
+
 /// What hyper means by its bare answer; to some heads it has none.
 const fn in_words(status: [u8; 3]) -> (Code, &'static str) {
     match &status {
@@ -116,7 +132,7 @@ const fn in_words(status: [u8; 3]) -> (Code, &'static str) {
 
 /// The bytes of a connection, watched.
 struct Watched {
-    stream: TcpStream,
+    stream: Framed<TcpStream>,
     watch: Arc<Watch>,
     /// The status of what hyper said to a head that it cannot read. That is the only thing that it
     /// writes while no request is in work; it is kept back, so that it can be said in words.

@@ -17,13 +17,21 @@ pub(super) async fn say(mut stream: TcpStream, problem: &Problem) {
     let words = words(problem);
     let said = async {
         stream.write_all(&words).await?;
-        stream.shutdown().await?;
+        stream.shutdown().await
+    };
+    if timeout(LAST_WORDS, said).await.is_ok_and(|said| said.is_ok()) {
+        hear_out(stream).await;
+    }
+}
+
+/// Reads what the client still sends, for nothing: the words that are on their way to it stay there.
+pub(super) async fn hear_out(mut stream: TcpStream) {
+    let heard = async {
         let mut rest = [0; 4096];
-        while stream.read(&mut rest).await? > 0 {}
-        Ok::<(), std::io::Error>(())
+        while stream.read(&mut rest).await.is_ok_and(|length| length > 0) {}
     };
     // The connection is at its end either way.
-    let _ = timeout(LAST_WORDS, said).await;
+    let _ = timeout(LAST_WORDS, heard).await;
 }
 
 fn words(problem: &Problem) -> Vec<u8> {

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use super::body::{BodyError, RequestBody};
+use super::head;
 use super::refusal::Refusal;
 use super::upstream::{Connection, Upstream};
 use super::vigil::{self, Stop};
@@ -157,10 +158,13 @@ impl Sending {
     }
 }
 
-fn ended(response: Response<Incoming>, connection: Connection) -> Answered {
+fn ended(mut response: Response<Incoming>, connection: Connection) -> Answered {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Refusal::OutcomeUnknown("the upstream switched protocols".into()));
     }
+    // The connection is closed with it: nobody knows where its next answer begins.
+    head::receive(response.version(), response.headers_mut())
+        .map_err(|why| Refusal::OutcomeUnknown(why.into()))?;
     Ok((response, connection))
 }
 
@@ -187,7 +191,8 @@ fn outcome_unknown(error: &hyper::Error) -> Refusal {
     }
 }
 
-fn chain(error: &hyper::Error) -> String {
+/// An error of hyper's with what caused it, which its own text does not say.
+pub(super) fn chain(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{EXPECT, HOST};
+use http::header::{ALLOW, EXPECT, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Incoming;
@@ -29,6 +30,9 @@ use crate::metrics::RouteMetrics;
 use crate::problem::{Code, Problem};
 use crate::spans::{Decision, Open, Span, Spans};
 use crate::trace::{Parent, TraceId, TraceIds};
+
+/// Every method is passed on but CONNECT and TRACE; these are the ones that have a meaning everywhere.
+const ALLOWED: &str = "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE";
 
 /// What all connections of one thread share.
 pub(super) struct Worker {
@@ -172,9 +176,8 @@ impl Worker {
         };
         let answered = self.clock.now();
         route.metrics.upstream.observe(answered.since(now), context.trace_id);
-        let mut response = answer?;
+        let response = answer?;
         route.metrics.request.observe(answered.since(started), context.trace_id);
-        head::strip_answer(response.headers_mut());
         Ok(response)
     }
 
@@ -276,7 +279,11 @@ impl Worker {
         metrics.request.observe(self.clock.now().since(started), context.trace_id);
         let resource = context.resource.and_then(|name| Resource::new(name).ok());
         let problem = refusal.problem(resource.as_ref(), context.token, context.trace_id);
-        problem.to_response().map(ResponseBody::own)
+        let mut answer = problem.to_response().map(ResponseBody::own);
+        if matches!(refusal, Refusal::MethodNotAllowed) {
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED));
+        }
+        answer
     }
 
     /// The span of an admitted write, which goes on with it; what the upstream records is below it.
@@ -336,11 +343,11 @@ impl Worker {
     }
 
     /// Counts and logs a head that is refused before it is a request, and puts it into words.
-    pub(super) fn refuse_head(&self, code: Code, detail: &'static str) -> Problem {
+    pub(super) fn refuse_head(&self, code: Code, detail: &dyn Display) -> Problem {
         let trace_id = self.traces.next();
         self.routes.unmatched.reject(code, None, trace_id);
-        tracing::warn!(code = code.as_str(), detail, %trace_id, "head refused");
-        let mut problem = Problem::new(code, detail);
+        tracing::warn!(code = code.as_str(), %detail, %trace_id, "head refused");
+        let mut problem = Problem::new(code, detail.to_string());
         problem.trace_id = Some(trace_id.to_string());
         problem
     }

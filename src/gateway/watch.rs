@@ -39,7 +39,8 @@ pub(super) struct Watch {
     uploads: AtomicU32,
     /// Bytes of a next head have arrived.
     head_begun: AtomicBool,
-    has_served: AtomicBool,
+    /// Requests that were begun. It wraps.
+    requests: AtomicU32,
     /// The client does not take what is written.
     stuck: AtomicBool,
     /// The watchman's rounds since what the client is waited for began.
@@ -61,7 +62,7 @@ impl Watch {
             answered: AtomicBool::new(false),
             uploads: AtomicU32::new(0),
             head_begun: AtomicBool::new(false),
-            has_served: AtomicBool::new(false),
+            requests: AtomicU32::new(0),
             stuck: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             limit: AtomicU64::new(NO_LIMIT),
@@ -106,7 +107,7 @@ impl Watch {
         self.answered.store(false, Ordering::Relaxed);
         self.head_begun.store(false, Ordering::Relaxed);
         self.serving.store(true, Ordering::Relaxed);
-        self.has_served.store(true, Ordering::Relaxed);
+        self.requests.store(self.requests().wrapping_add(1), Ordering::Relaxed);
         self.looks.store(0, Ordering::Relaxed);
     }
 
@@ -159,8 +160,9 @@ impl Watch {
         self.head_begun.load(Ordering::Relaxed)
     }
 
-    pub(super) fn has_served(&self) -> bool {
-        self.has_served.load(Ordering::Relaxed)
+    /// How many requests were begun.
+    pub(super) fn requests(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     /// At each of the watchman's rounds: whether the client has used up its time.

@@ -14,14 +14,16 @@ use tempfile::TempDir;
 
 use self::pages::{Page, pages};
 use crate::servers::etcd::Etcd;
-use crate::support::command::{Ended, run};
+use crate::servers::postgres::Postgres;
+use crate::support::command::{Ended, fencegate, run};
 use crate::support::downstream::Downstream;
 use crate::support::gateway::Gateway;
 use crate::support::wait_until;
 
-/// Whose shell blocks other tests see to: `readme.rs` goes through all steps of the quick start, and `tests/deploy` runs
-/// what `docs/installing.md` installs.
-const ELSEWHERE: [&str; 2] = ["README.md", "docs/installing.md"];
+/// Whose shell blocks are run: the quick start's by `readme.rs`, the others' here.
+const RUN: [&str; 3] = ["README.md", "docs/run.md", "docs/workers.md"];
+/// What is run here page by page, or has tests of its own: `tests/deploy` sees to what is installed.
+const OF_THEIR_OWN: [&str; 4] = ["docs/runbooks/", "dashboards/", "deploy/", "docs/installing.md"];
 
 #[test]
 fn every_link_leads_to_a_page_and_a_heading_that_are_there() {
@@ -85,18 +87,24 @@ impl Stage {
         Stage { home, gateway, api, etcd }
     }
 
-    /// A shell that is about to do this block.
-    fn shell(&self, block: &str) -> Command {
-        let mut script = block.to_owned();
-        for (port, address) in [
+    /// A block with this stage's addresses in it.
+    fn script(&self, block: &str) -> String {
+        [
             ("gateway:8080", self.gateway.proxy),
             ("127.0.0.1:8080", self.gateway.proxy),
             ("127.0.0.1:8081", self.gateway.leases),
             ("127.0.0.1:9090", self.gateway.admin),
             ("127.0.0.1:9000", self.api.address),
-        ] {
-            script = script.replace(port, &address.to_string());
-        }
+        ]
+        .iter()
+        .fold(block.to_owned(), |script, (port, address)| {
+            script.replace(port, &address.to_string())
+        })
+    }
+
+    /// A shell that is about to do this block.
+    fn shell(&self, block: &str) -> Command {
+        let script = self.script(block);
         let mut shell = Command::new("/bin/sh");
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"FENCEGATE_") {
@@ -147,11 +155,10 @@ fn every_page_with_shell_blocks_is_run_by_a_test() {
         .into_iter()
         .filter(|page| page.shell().iter().any(|(block, _)| !is_of_the_build(block)))
         .map(|page| page.name)
-        .filter(|name| !name.starts_with("docs/runbooks/"))
+        .filter(|name| !OF_THEIR_OWN.iter().any(|place| name.starts_with(place)))
         .collect();
-    let run_here = ["docs/run.md", "docs/workers.md"];
-    let expected = ELSEWHERE.iter().chain(&run_here).map(|name| (*name).to_owned());
-    assert_eq!(with_blocks, expected.collect());
+    let expected: BTreeSet<String> = RUN.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(with_blocks, expected, "run the blocks of a new page in a test, and name it in RUN");
 }
 
 #[test]
@@ -163,11 +170,7 @@ fn the_page_on_commands_under_a_lease_does_what_it_says() {
 
     stage.does(&page, whole);
 
-    fs::write(
-        stage.home.path().join("writes.sh"),
-        stage.shell(writes).get_args().last().expect("a script"),
-    )
-    .expect("writable");
+    fs::write(stage.home.path().join("writes.sh"), stage.script(writes)).expect("writable");
     stage.does(
         &page,
         "fencegate run --resource /reports/7 --gateway http://127.0.0.1:8080 -- sh -e writes.sh",
@@ -229,6 +232,56 @@ fn what_the_runbooks_say_to_type_works_and_answers_as_they_show() {
     });
     run_all(&stage, &last[0]);
     assert_eq!(stage.gateway.admin("/v1/coordinator").json()["epoch"], 2, "it was adopted");
+}
+
+#[test]
+fn every_piece_of_configuration_is_one_that_serve_would_take() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    fs::write(home.path().join("fencegate-db"), "secret").expect("writable");
+    let mut checked = 0;
+    for page in
+        pages().iter().filter(|page| page.name.starts_with("docs/") || page.name == "README.md")
+    {
+        for block in page.blocks("toml") {
+            let mut text = block.replace("/run/secrets", &home.path().display().to_string());
+            for (table, rest) in [
+                ("[[upstream]]", "name = \"ledger\"\nurl = \"http://127.0.0.1:9000\"\n"),
+                ("[[route]]", "path = \"/{*rest}\"\nupstream = \"ledger\"\n"),
+            ] {
+                if !text.contains(table) {
+                    text = format!("{text}\n{table}\n{rest}");
+                }
+            }
+            if text.contains("postgres://") && !text.contains("[coordinator]") {
+                text = format!("{text}\n[coordinator]\nurl = \"etcd://127.0.0.1:2379\"\n");
+            }
+            fs::write(home.path().join("fencegate.toml"), &text).expect("writable");
+            let ended =
+                run(fencegate(home.path(), &["config", "check", "--config", "fencegate.toml"]));
+            assert_eq!(ended.code, Some(0), "{}: {text}\n{ended:?}", page.name);
+            checked += 1;
+        }
+    }
+    assert!(checked >= 3, "{checked}");
+}
+
+#[test]
+fn every_statement_for_the_database_is_one_that_it_takes() {
+    let (api, server) = (Downstream::start(), Postgres::start());
+    let table = format!("url = \"{}\"", server.url());
+    let mut gateway = Gateway::one_of_several(api.address, &table, &server.url());
+    gateway.start();
+    assert_eq!(gateway.put("/reports/may", 5, "x").status, 200);
+    let mut answers = String::new();
+    for page in pages().iter().filter(|page| page.name.starts_with("docs/")) {
+        for statements in page.blocks("sql") {
+            for statement in statements.split(';').map(str::trim).filter(|one| !one.is_empty()) {
+                // The server of the tests has this user and this database already.
+                answers += &server.sql(&statement.replace("fencegate", "another_fencegate"));
+            }
+        }
+    }
+    assert!(answers.contains("/reports/may"), "the grant is seen: {answers}");
 }
 
 /// Runs a page's blocks; where one is followed by an answer, that has the same fields as the real one.

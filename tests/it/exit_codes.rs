@@ -145,11 +145,17 @@ fn of_workers(provoked: &mut Provoked, gateway: &Gateway) {
         provoked.command(&format!("run --resource x --owner me --ttl 1s {leases} -- sh -c"));
     lost.arg(again);
     provoked.ends_so("run", "76", lost);
-    // There is no room for the pipes and sockets that it takes to watch over a command.
-    let mut crowded = Command::new("sh");
+    // With that many files there is room to begin and none for the sockets that it takes to watch over a command.
     let binary = env!("CARGO_BIN_EXE_fencegate");
-    crowded.arg("-c").arg(format!("ulimit -n 4; exec {binary} run --resource x {leases} -- true"));
-    provoked.ends_so("run", "71", crowded);
+    let crowded = |room: u32| {
+        let mut shell = Command::new("sh");
+        shell
+            .arg("-c")
+            .arg(format!("ulimit -n {room}; exec {binary} run --resource y {leases} -- true"));
+        shell
+    };
+    let room = (8..32).find(|room| run(crowded(*room)).code == Some(71)).expect("such a number");
+    provoked.ends_so("run", "71", crowded(room));
 }
 
 #[test]

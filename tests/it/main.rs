@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
 mod admin;
+mod attacks;
 mod bad_input;
 mod bodies;
 mod coordinator;
@@ -16,6 +17,7 @@ mod exit_codes;
 mod fight;
 mod foreign;
 mod handover;
+mod http_page;
 mod late_bytes;
 mod leases;
 mod metrics;

@@ -61,7 +61,7 @@ public final class Worker {
 
     /** A field of a flat JSON object, text or number. A real worker has a JSON library for this. */
     static String field(String json, String name) {
-        var found = Pattern.compile("\"" + name + "\":(?:\"((?:[^\"\\\\]|\\\\.)*)\"|(\\d+))").matcher(json);
+        var found = Pattern.compile("\"" + name + "\":\\s*(?:\"((?:[^\"\\\\]|\\\\.)*)\"|(\\d+))").matcher(json);
         if (!found.find()) {
             return null;
         }

@@ -48,6 +48,7 @@ fn other_value(key: &Key) -> &'static str {
         (Section::Route, "fenced") => "GET",
         (Section::Route, "mode") => "observe",
         (Section::Route, "tokens") => "ordered",
+        (Section::Route, "case") => "ignore",
         (Section::Route, "buffer" | "max_body") | (Section::Limits, "head_size") => "77777",
         (Section::Limits, "head_fields" | "connections" | "waiters" | "cells") => "77",
         (_, "name") => "other",

@@ -76,11 +76,8 @@ impl Page {
         path.pop();
         for part in Path::new(file).components() {
             match part {
-                Component::ParentDir => {
-                    if !path.pop() {
-                        return None;
-                    }
-                }
+                Component::ParentDir if path.pop() => {}
+                Component::ParentDir => return None,
                 Component::Normal(name) => path.push(name),
                 _ => {}
             }
@@ -110,6 +107,13 @@ impl Page {
             kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
         };
         headings.map(slug).collect()
+    }
+
+    /// Its blocks of a language other than the shell's.
+    pub(super) fn blocks(&self, language: &str) -> Vec<String> {
+        let opening = format!("```{language}\n");
+        let blocks = self.text.split(&opening).skip(1);
+        blocks.filter_map(|rest| Some(rest.split("```").next()?.to_owned())).collect()
     }
 
     /// Its shell blocks, each with the JSON that is shown right after it.

@@ -66,6 +66,14 @@ impl Prometheus {
             .collect()
     }
 
+    /// Asks a query, whatever it answers.
+    #[track_caller]
+    pub(super) fn takes(&self, query: &str) {
+        let query =
+            percent_encoding::utf8_percent_encode(query, percent_encoding::NON_ALPHANUMERIC);
+        self.ask(&format!("/api/v1/query?query={query}"));
+    }
+
     /// The alerts that fire, as they would be sent.
     pub(super) fn firing(&self) -> Vec<Value> {
         let alerts = self.ask("/api/v1/alerts")["alerts"].as_array().cloned().unwrap_or_default();

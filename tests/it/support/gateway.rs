@@ -98,6 +98,7 @@ impl Gateway {
     }
 
     /// With the table `[store]` and a configuration of the test's choice. Not started yet.
+    #[allow(dead_code, reason = "`tests/watch` shares this file and needs it")]
     pub fn with_tables(store: &str, config: &str) -> Gateway {
         let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));
         Gateway::on_a_server(dir, store, config)
