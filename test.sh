@@ -23,6 +23,20 @@ command -v etcdctl >/dev/null || packages+=(etcd-client)
 command -v go >/dev/null || packages+=(golang-go)
 command -v prometheus >/dev/null || packages+=(prometheus)
 [ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
+# For tests/deploy: the image, pods, their network, and what checks unit and compose file.
+command -v buildah >/dev/null || packages+=(buildah)
+command -v dockerd >/dev/null || packages+=(docker.io)
+command -v runc >/dev/null || packages+=(runc)
+[ -x /usr/sbin/nft ] || packages+=(nftables)
+command -v ip >/dev/null || packages+=(iproute2)
+command -v docker-compose >/dev/null || packages+=(docker-compose)
+command -v systemd-analyze >/dev/null || packages+=(systemd)
+command -v systemd-nspawn >/dev/null || packages+=(systemd-container)
+command -v npm >/dev/null || packages+=(npm)
+command -v openssl >/dev/null || packages+=(openssl)
+command -v unzip >/dev/null || packages+=(unzip)
+[ -s /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
+[ -e /usr/share/containers/seccomp.json ] || packages+=(golang-github-containers-common)
 command -v javac >/dev/null || packages+=(default-jdk-headless)
 command -v node >/dev/null || packages+=(nodejs)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
@@ -82,6 +96,9 @@ cargo test --locked
 
 say "Tests of a gateway that is broken on purpose"
 cargo test --locked --features broken-drain --test chaos found_out
+
+say "Deployment"
+tests/deploy/run.sh -q
 
 say "Fuzzing, for half a minute"
 tools/fuzz.sh 15

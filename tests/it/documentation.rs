@@ -22,8 +22,8 @@ use crate::support::wait_until;
 
 /// Whose shell blocks are run: the quick start's by `readme.rs`, the others' here.
 const RUN: [&str; 3] = ["README.md", "docs/run.md", "docs/workers.md"];
-/// What is run here page by page, or has tests of its own.
-const OF_THEIR_OWN: [&str; 3] = ["docs/runbooks/", "dashboards/", "deploy/"];
+/// What is run here page by page, or has tests of its own: `tests/deploy` sees to what is installed.
+const OF_THEIR_OWN: [&str; 4] = ["docs/runbooks/", "dashboards/", "deploy/", "docs/installing.md"];
 
 #[test]
 fn every_link_leads_to_a_page_and_a_heading_that_are_there() {
