@@ -99,7 +99,6 @@ impl Access {
     }
 
     /// Lets nobody who is not known get to `router`, but on the paths in `open`.
-    #[must_use]
     pub fn guard(
         self: &Arc<Access>,
         listener: Listener,

@@ -10,8 +10,8 @@ use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use http::header::CONTENT_TYPE;
-use http::{StatusCode, Uri};
+use http::header::{CONTENT_TYPE, VARY};
+use http::{HeaderMap, StatusCode, Uri};
 use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ use crate::fence::{Resource, Token};
 use crate::fences::{DoubtView, Fences, LeftView, OperatorRaise, Refused};
 use crate::gateway::Connections;
 use crate::http_server::{LimitQuery, PageQuery, ResourceName, parse_json, parse_query, read_body};
-use crate::metrics::Census;
+use crate::metrics::{self, Census, Exemplars, Format, Process, openmetrics};
 use crate::problem::{Code, Problem, ProblemOutcome};
 use crate::store::{FenceRow, StoreError};
 use crate::token_gauges::TokenGauges;
@@ -33,8 +33,12 @@ pub struct Admin {
     pub fences: Arc<Fences>,
     /// What `/metrics` prints.
     pub registry: Registry,
+    /// What it shows beside that to those who ask for OpenMetrics.
+    pub exemplars: Exemplars,
     /// Gauges that are set when they are asked for.
     pub census: Arc<Census>,
+    /// The process, as the kernel sees it.
+    pub process: Arc<Process>,
     /// The tokens of the resources that the configuration names.
     pub tokens: Arc<TokenGauges>,
     /// Open client connections of the proxy listener.
@@ -55,7 +59,7 @@ const PROBES_AND_METRICS: &[&str] = &["/livez", "/readyz", "/metrics"];
 pub fn router(admin: Admin, access: &Arc<Access>) -> Router {
     let open = if admin.open_metrics { PROBES_AND_METRICS } else { PROBES };
     let router = Router::new()
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(scrape))
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(ready))
         .route("/v1/fences", get(list))
@@ -67,33 +71,41 @@ pub fn router(admin: Admin, access: &Arc<Access>) -> Router {
     access.guard(Listener::Admin, open, router)
 }
 
-async fn metrics(State(admin): State<Admin>, caller: Caller) -> Result<impl IntoResponse, Problem> {
+async fn scrape(
+    State(admin): State<Admin>,
+    caller: Caller,
+    headers: HeaderMap,
+) -> Result<impl IntoResponse, Problem> {
     if !admin.open_metrics {
         caller.demand(Verb::AdminMetrics, Scope::Gateway)?;
     }
-    let (cells, in_flight, grants) = admin.fences.census();
     let census = &admin.census;
-    census.cells.set(cells.cast_signed() as i64);
-    census.in_flight.set(in_flight.cast_signed());
-    census.grants.set(grants.cast_signed());
-    census.in_doubt.set(admin.fences.doubts().unsettled().cast_signed() as i64);
-    census.lease.set(admin.fences.lease_age().as_secs_f64());
+    census.unsettled.set(admin.fences.doubts().unsettled().cast_signed() as i64);
+    census.lease_age.set(admin.fences.lease_age().as_secs_f64());
+    census.lease_remaining(admin.fences.lease_remaining());
     census.connections.set(admin.connections.open().cast_signed() as i64);
+    census.ready.set(i64::from(admin.unready().is_none()));
+    census.look_at_log();
+    admin.process.look();
     let mut families = admin.registry.gather();
     families.extend(admin.tokens.gather().await);
-    let text = TextEncoder::new()
-        .encode_to_string(&families)
-        .map_err(|error| Problem::new(Code::Overloaded, error.to_string()))?;
-    Ok(([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
+    let (content_type, text) = match metrics::format(&headers) {
+        Format::OpenMetrics => {
+            (openmetrics::CONTENT_TYPE, openmetrics::encode(&families, &admin.exemplars))
+        }
+        Format::Text => {
+            let text = TextEncoder::new().encode_to_string(&families);
+            let text = text.map_err(|error| Problem::new(Code::Overloaded, error.to_string()))?;
+            (prometheus::TEXT_FORMAT, text)
+        }
+    };
+    Ok(([(CONTENT_TYPE, content_type), (VARY, "Accept")], text))
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
-    if !admin.ready.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
-    } else if !admin.fences.is_live() {
-        (StatusCode::SERVICE_UNAVAILABLE, "the lease of this instance in the store is over\n")
-    } else {
-        (StatusCode::OK, "ready\n")
+    match admin.unready() {
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        None => (StatusCode::OK, "ready\n"),
     }
 }
 
@@ -210,6 +222,17 @@ impl Admin {
             about(Problem::new(Code::FenceNotFound, "no token was ever accepted for it"))
         })?;
         Ok(self.fence(row))
+    }
+
+    /// Why new requests are not welcome, if they are not.
+    fn unready(&self) -> Option<&'static str> {
+        if !self.ready.load(Ordering::Relaxed) {
+            Some("shutting down\n")
+        } else if !self.fences.is_live() {
+            Some("the lease of this instance in the store is over\n")
+        } else {
+            None
+        }
     }
 
     fn fence(&self, row: FenceRow) -> Fence {

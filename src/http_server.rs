@@ -13,14 +13,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,7 @@ pub(crate) use self::resource_name::ResourceName;
 use self::write_timeout::WriteTimeout;
 use crate::problem::{Code, Problem};
 pub use crate::tls::PeerIdentity;
+use crate::tls::{self, Handshakes};
 
 /// The largest body that [`read_body`] takes.
 pub const BODY_BYTES: usize = 16 * 1024;
@@ -64,19 +66,21 @@ pub(crate) fn complete(router: Router) -> Router {
 }
 
 /// Serves `router` until `shutdown`, then takes no more connections and returns. Requests in flight
-/// go on in `tasks`, each connection ending after its answer.
+/// go on in `tasks`, each connection ending after its answer. Without `tls` it is plain text.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Handshakes>,
     router: Router,
     shutdown: CancellationToken,
     tasks: &TaskTracker,
 ) {
-    serve_within(LIMITS, listener, router, shutdown, tasks).await;
+    serve_within(LIMITS, listener, tls, router, shutdown, tasks).await;
 }
 
 async fn serve_within(
     limits: Limits,
     listener: TcpListener,
+    tls: Option<Handshakes>,
     router: Router,
     shutdown: CancellationToken,
     tasks: &TaskTracker,
@@ -90,7 +94,8 @@ async fn serve_within(
     while let Some((place, accepted)) = shutdown.run_until_cancelled(next()).await {
         match accepted {
             Ok((stream, _)) => {
-                let served = connection(limits, stream, router.clone(), shutdown.clone());
+                let (tls, router) = (tls.clone(), router.clone());
+                let served = connection(limits, stream, tls, router, shutdown.clone());
                 tasks.spawn(async move {
                     served.await;
                     drop(place);
@@ -107,11 +112,26 @@ async fn serve_within(
 async fn connection(
     limits: Limits,
     stream: TcpStream,
+    tls: Option<Handshakes>,
     router: Router,
     shutdown: CancellationToken,
 ) {
     // Without it small answers wait for the client's acknowledgement; if it fails they only do.
     let _ = stream.set_nodelay(true);
+    let Some(handshakes) = tls else { return requests(limits, stream, router, shutdown).await };
+    let handshake = shutdown.run_until_cancelled(handshakes.accept(stream));
+    let Some(Some(stream)) = handshake.await else { return };
+    let router = match tls::identity(&stream) {
+        Some(identity) => router.layer(Extension(identity)),
+        None => router,
+    };
+    requests(limits, stream, router, shutdown).await;
+}
+
+async fn requests<S>(limits: Limits, stream: S, router: Router, shutdown: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
     let stream = TokioIo::new(WriteTimeout::new(stream, limits.write));
     let mut served = pin!(
         http1::Builder::new()

@@ -7,6 +7,8 @@
 
 mod backend;
 mod coordinator;
+mod secured;
+mod traces;
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,17 +22,23 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing_appender::non_blocking::ErrorCounter;
 
-use self::backend::Opened;
+use self::backend::{Backend, Opened};
+use self::secured::Secured;
+use self::traces::Traces;
 use crate::access::Access;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
-use crate::coordinator::{CoordinatorError, LeaseMetrics, PostgresStartError};
+use crate::coordinator::{
+    Coordinator, CoordinatorError, LeaseMetrics, Measured, PostgresStartError,
+};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
-use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
+use crate::metrics::{Census, Exemplars, FenceMetrics, GatewayMetrics, Limits, Process};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
+use crate::tls::{Handshakes, TlsError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api, live_file};
 
@@ -76,6 +84,9 @@ pub enum ServeError {
         /// What is wrong and what to do.
         hint: String,
     },
+    /// A certificate, key or authority cannot be used.
+    #[error("TLS cannot be used: {0}")]
+    Tls(#[from] TlsError),
     /// A thread cannot be started.
     #[error("the threads of the proxy listener cannot be started")]
     Threads(#[source] io::Error),
@@ -104,74 +115,80 @@ struct Running {
     accepting: JoinHandle<()>,
     /// What answers on the lease and admin listeners.
     api_tasks: TaskTracker,
+    traces: Traces,
     /// What works for the store; ends when nobody can ask it any more.
     store_tasks: TaskTracker,
 }
 
-/// Serves until `shutdown`, then ends in good order.
+/// Serves until `shutdown`, then ends in good order. `log` counts lines of the log that were dropped.
 ///
 /// # Errors
 /// See [`ServeError`]. After the start nothing fails as a whole.
-pub async fn serve(config: Config, shutdown: CancellationToken) -> Result<(), ServeError> {
-    let running = Running::start(Arc::new(config)).await?;
+pub async fn serve(
+    config: Config,
+    shutdown: CancellationToken,
+    log: ErrorCounter,
+) -> Result<(), ServeError> {
+    let running = Running::start(Arc::new(config), log).await?;
     shutdown.cancelled().await;
     running.stop().await;
     Ok(())
 }
 
 impl Running {
-    async fn start(config: Arc<Config>) -> Result<Running, ServeError> {
+    async fn start(config: Arc<Config>, log: ErrorCounter) -> Result<Running, ServeError> {
         let clock = Clock::new();
         let registry = Registry::new();
+        let exemplars = Exemplars::new(clock);
+        let mut traces = Traces::start(&config, clock, &registry)?;
+        let fence_metrics = FenceMetrics::register(&registry, &exemplars)?;
         let store_tasks = TaskTracker::new();
+        let secured = Secured::open(&config, &registry)?;
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
         let mut backend =
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
-        let (coordinator, guard) = (Arc::clone(&backend.coordinator), backend.guard.clone());
-        let parts = FencesParts {
-            store: Arc::clone(&backend.store),
-            lease: Arc::clone(&backend.lease),
-            coordinator: Arc::clone(&coordinator),
-            clock,
-            bounds: bounds(&config),
-            metrics: FenceMetrics::register(&registry)?,
-        };
+        let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
+        let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
+        let parts = fences_parts(&config, clock, &backend, &coordinator, &fence_metrics);
         let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
             clock,
-            metrics: GatewayMetrics::register(&registry)?,
+            metrics: GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?,
+            spans: traces.spans.take(),
+            tls: secured.proxy(),
+            upstream_tls: secured.upstreams(),
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
         let access = Access::new(config.access.credentials.clone(), clock, &registry)?;
+        let ready = Arc::new(AtomicBool::new(true));
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
-            tokens: Arc::new(TokenGauges {
-                resources: config.metrics.resources.clone(),
-                fences: Arc::clone(&fences),
-                coordinator: Arc::clone(&coordinator),
-            }),
-            census: Arc::new(Census::register(&registry)?),
-            registry,
-            guard,
-            ready: Arc::new(AtomicBool::new(true)),
+            tokens: Arc::new(token_gauges(&config, &fences, &coordinator)),
+            census: Arc::new(Census::register(&registry, limits(&config), log)?),
+            process: Arc::new(Process::register(&registry, clock)?),
+            exemplars,
+            registry: registry.clone(),
+            guard: backend.guard.clone(),
+            ready: Arc::clone(&ready),
             open_metrics: config.access.open_metrics,
         };
-        let ready = Arc::clone(&admin.ready);
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let leases =
             lease_api::router(coordinator, &access, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
+        spawn_count(measured, registry, admin_closing.clone(), &api_tasks);
         api_tasks.spawn(live_file::watch(config.live_files(), admin_closing.clone()));
-        spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
+        spawn_api(listeners.leases, secured.leases(), leases, &leases_closing, &api_tasks);
         let admin = admin::router(admin, &access);
-        spawn_api(listeners.admin, admin, admin_closing.clone(), &api_tasks);
+        spawn_api(listeners.admin, secured.admin(), admin, &admin_closing, &api_tasks);
+        api_tasks.spawn(secured.watch(admin_closing.clone()));
         Ok(Running {
             config,
             fences,
@@ -182,6 +199,7 @@ impl Running {
             admin_closing,
             accepting: tokio::spawn(acceptor.accept(listeners.proxy)),
             api_tasks,
+            traces,
             store_tasks,
         })
     }
@@ -195,6 +213,7 @@ impl Running {
             tracing::error!(%error, "accepting connections had failed");
         }
         self.gateway.finish(self.config.shutdown.grace, &self.fences).await;
+        self.traces.closing.cancel();
         // Last, so that a worker can renew and release for as long as its writes are let through.
         self.leases_closing.cancel();
         self.admin_closing.cancel();
@@ -210,6 +229,7 @@ impl Running {
             ),
             Err(error) => tracing::error!(%error, "shut down: grants could not be given back"),
         }
+        self.traces.flush().await;
         drop(self.fences);
         if let Some(kept) = self.kept
             && timeout(LAST_ANSWERS, kept.leave()).await.is_err()
@@ -223,6 +243,23 @@ impl Running {
     }
 }
 
+fn fences_parts(
+    config: &Config,
+    clock: Clock,
+    backend: &Backend,
+    coordinator: &Arc<dyn Coordinator>,
+    metrics: &FenceMetrics,
+) -> FencesParts {
+    FencesParts {
+        store: Arc::clone(&backend.store),
+        lease: Arc::clone(&backend.lease),
+        coordinator: Arc::clone(coordinator),
+        clock,
+        bounds: bounds(config),
+        metrics: metrics.clone(),
+    }
+}
+
 /// Says as well what earlier runs left behind.
 async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
     let fences = Fences::new(parts, tasks);
@@ -232,14 +269,29 @@ async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
     fences
 }
 
-fn spawn_api(
-    listener: TcpListener,
-    router: axum::Router,
+/// Of the live leases, for as long as somebody may scrape it.
+fn spawn_count(
+    coordinator: Arc<Measured>,
+    registry: Registry,
     closing: CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let answers = tasks.clone();
-    tasks.spawn(async move { http_server::serve(listener, router, closing, &answers).await });
+    tasks.spawn(async move {
+        if let Err(error) = coordinator.count_leases(&registry, closing).await {
+            tracing::error!(%error, "leases are not counted");
+        }
+    });
+}
+
+fn spawn_api(
+    listener: TcpListener,
+    tls: Option<Handshakes>,
+    router: axum::Router,
+    closing: &CancellationToken,
+    tasks: &TaskTracker,
+) {
+    let (closing, answers) = (closing.clone(), tasks.clone());
+    tasks.spawn(async move { http_server::serve(listener, tls, router, closing, &answers).await });
 }
 
 impl Listeners {
@@ -288,6 +340,22 @@ async fn bind(name: &'static str, address: SocketAddr) -> Result<TcpListener, Se
         };
         ServeError::Bind { name, address, hint }
     })
+}
+
+fn token_gauges(
+    config: &Config,
+    fences: &Arc<Fences>,
+    coordinator: &Arc<dyn Coordinator>,
+) -> TokenGauges {
+    TokenGauges {
+        resources: config.metrics.resources.clone(),
+        fences: Arc::clone(fences),
+        coordinator: Arc::clone(coordinator),
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits { cells: config.limits.cells, connections: config.limits.connections }
 }
 
 fn bounds(config: &Config) -> Bounds {

@@ -57,21 +57,36 @@ pub(crate) struct Gateway {
     pub(crate) server: Server,
     pub(crate) proxy: SocketAddr,
     pub(crate) leases: SocketAddr,
+    pub(crate) admin: SocketAddr,
 }
 
 impl Gateway {
-    /// Starts a gateway and waits until it is ready.
+    /// Starts a gateway on the proxy's core and waits until it is ready.
     pub(crate) fn start(lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
+        Gateway::start_on(&lab.cores.proxy, lab, backing)
+    }
+
+    /// The same on other cores.
+    pub(crate) fn start_on(cores: &str, lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
+        Gateway::launch(cores, lab, backing, "")
+    }
+
+    /// On the proxy's core, with these further keys of `[listen]`.
+    pub(crate) fn listening(lab: &Lab<'_>, backing: &Backing, listen: &str) -> Result<Gateway> {
+        Gateway::launch(&lab.cores.proxy, lab, backing, listen)
+    }
+
+    fn launch(cores: &str, lab: &Lab<'_>, backing: &Backing, listen: &str) -> Result<Gateway> {
         let (proxy, leases, admin) = (free_address()?, free_address()?, free_address()?);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let config = lab.directory().join(format!("fencegate{number}.toml"));
-        fs::write(&config, configuration([proxy, leases, admin], backing, lab.upstream))?;
-        let mut command = pinned(&lab.cores.proxy, Path::new(env!("CARGO_BIN_EXE_fencegate")));
+        fs::write(&config, configuration([proxy, leases, admin], listen, backing, lab.upstream))?;
+        let mut command = pinned(cores, Path::new(env!("CARGO_BIN_EXE_fencegate")));
         command.args(["serve", "--config"]).arg(&config);
         let mut server = Server::start(&format!("fencegate{number}"), command, lab.directory())?;
         lab.wait_for_answer(&mut server, admin, "/readyz", |status| status == StatusCode::OK)
             .context("starting fencegate serve")?;
-        Ok(Gateway { server, proxy, leases })
+        Ok(Gateway { server, proxy, leases, admin })
     }
 }
 
@@ -87,6 +102,7 @@ pub(crate) fn own_file(lab: &Lab<'_>, name: &str) -> Backing {
 
 fn configuration(
     [proxy, leases, admin]: [SocketAddr; 3],
+    listen: &str,
     backing: &Backing,
     upstream: SocketAddr,
 ) -> String {
@@ -96,6 +112,7 @@ fn configuration(
 proxy  = "{proxy}"
 leases = "{leases}"
 admin  = "{admin}"
+{listen}
 
 [store]
 url = "{store}"

@@ -9,6 +9,7 @@
 mod check;
 mod client;
 mod gateway;
+mod h2load;
 mod lab;
 mod machine;
 mod memory;
@@ -18,6 +19,8 @@ mod process;
 mod raises;
 mod requests;
 mod rows;
+mod scrape;
+mod secure;
 #[path = "../../tests/servers.rs"]
 mod servers;
 mod shared;
@@ -100,6 +103,7 @@ fn compare(options: &Options) -> Result<()> {
     {
         let lab = Lab::open(&peers)?;
         requests::measure(&lab, options, options.rounds(), &mut table)?;
+        secure::measure(&lab, options, options.rounds(), &mut table)?;
         if options.wants(Row::Raises) {
             raises::measure(&lab, options.rounds(), &mut table)?;
         }
@@ -109,6 +113,9 @@ fn compare(options: &Options) -> Result<()> {
         }
         if options.wants(Row::Memory) {
             memory::measure(&lab, &mut table)?;
+        }
+        if options.wants(Row::Scrape) {
+            scrape::measure(&lab, options.rounds(), &mut table)?;
         }
     }
     println!("{table}");

@@ -15,7 +15,7 @@ use crate::lab::Lab;
 use crate::process::Server;
 use crate::rows::Row;
 use crate::shared::Cluster;
-use crate::slices::{Competitor, Slice, take_turns};
+use crate::slices::{Competitor, Load, Slice, take_turns};
 use crate::stats::Spread;
 use crate::table::Table;
 use crate::{Options, check, nginx, wrk};
@@ -106,7 +106,7 @@ const COMPARISONS: [Comparison; 6] = [
     },
 ];
 
-fn cpu(slice: &Slice) -> f64 {
+pub(crate) fn cpu(slice: &Slice) -> f64 {
     slice.cpu_micros_per_request
 }
 
@@ -172,7 +172,7 @@ fn roles(wanted: &[&Comparison]) -> Vec<Role> {
     roles
 }
 
-fn explain(table: &mut Table, name: &'static str, connections: u32, slices: &[Slice]) {
+pub(crate) fn explain(table: &mut Table, name: &'static str, connections: u32, slices: &[Slice]) {
     let mut line = |unit: &str, figure: fn(&Slice) -> f64| {
         let what = format!("{name}, {connections} conn: {unit}");
         table.explain(what, Spread::of(slices.iter().map(figure)));
@@ -210,7 +210,7 @@ impl Field {
             wrk::script(lab, name, &writes)
         };
         if has(Role::Fenced) || has(Role::Unfenced) {
-            let Gateway { server, proxy, leases } =
+            let Gateway { server, proxy, leases, .. } =
                 Gateway::start(lab, &gateway::own_file(lab, "requests"))?;
             tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
             let fenced = script("fenced", gateway::held_path, &tokens)?;
@@ -220,9 +220,9 @@ impl Field {
             field.enter(Role::Unfenced, proxy, unfenced, servers);
         }
         if has(Role::Shared) {
-            let mut cluster = Cluster::start(lab)?;
+            let mut cluster = Cluster::start(lab, &lab.cores.proxy)?;
             // The others run on the same core, as idle as gateways are.
-            let Gateway { server, proxy, leases } = cluster.gateways.remove(0);
+            let Gateway { server, proxy, leases, .. } = cluster.gateways.remove(0);
             let tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
             let shared = script("shared", gateway::held_path, &tokens)?;
             let servers = field.keep([server]);
@@ -276,7 +276,7 @@ impl Field {
         Ok(Competitor {
             name: role.name(),
             target: runner.target,
-            script: runner.script.clone(),
+            load: Load::Wrk(runner.script.clone()),
             servers: self.servers[runner.servers.clone()].iter().collect(),
         })
     }

@@ -13,12 +13,18 @@ pub(crate) enum Row {
     Auth,
     /// p99 latency against nginx
     Latency,
+    /// CPU per request over TLS against nginx over TLS
+    Tls,
+    /// CPU per request over HTTP/2 against nginx over HTTP/2
+    Http2,
     /// Raises per second, in parallel against one at a time
     Raises,
     /// Start-up with a million fences against none
     Startup,
     /// Memory of 100,000 active resources
     Memory,
+    /// A scrape of the metrics with 100,000 active resources
+    Scrape,
     /// CPU per request with PostgreSQL, etcd and three instances against one machine's
     Shared,
     /// Raises per second in PostgreSQL, in parallel against one at a time
@@ -87,9 +93,12 @@ impl Row {
             Row::Unfenced => "unfenced",
             Row::Auth => "auth",
             Row::Latency => "latency",
+            Row::Tls => "tls",
+            Row::Http2 => "http2",
             Row::Raises => "raises",
             Row::Startup => "startup",
             Row::Memory => "memory",
+            Row::Scrape => "scrape",
             Row::Shared => "shared",
             Row::SharedRaises => "pg-raises",
             Row::Pgbench => "pgbench",
@@ -98,8 +107,8 @@ impl Row {
         }
     }
 
-    /// What the row's ratio has to be; for `Memory` it is MiB, for the last
-    /// two milliseconds.
+    /// What the row's ratio has to be; for `Memory` it is MiB, for `Scrape`
+    /// and the last two milliseconds.
     pub(crate) const fn goal(self) -> Goal {
         use Limit::{AtLeast, AtMost};
         let (must, aim) = match self {
@@ -109,10 +118,13 @@ impl Row {
             Row::Unfenced => (Some(AtMost(1.05)), Some(AtMost(1.02))),
             Row::Auth => (Some(AtMost(0.55)), Some(AtMost(0.45))),
             Row::Latency => (Some(AtMost(1.2)), Some(AtMost(1.0))),
+            Row::Tls => (Some(AtMost(1.10)), Some(AtMost(0.85))),
+            Row::Http2 => (Some(AtMost(1.3)), Some(AtMost(1.0))),
             Row::Raises => (Some(AtLeast(10.0)), Some(AtLeast(25.0))),
             // "No growth", with room for the scatter of a few milliseconds.
             Row::Startup => (Some(AtMost(1.2)), None),
             Row::Memory => (Some(AtMost(64.0)), None),
+            Row::Scrape => (Some(AtMost(10.0)), None),
             Row::Shared => (Some(AtMost(1.05)), None),
             Row::SharedRaises => (Some(AtLeast(10.0)), None),
             Row::Pgbench => (Some(AtLeast(0.5)), Some(AtLeast(1.5))),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::config::{self, Config, Loaded, ServeFlags};
 use crate::worker::exit;
@@ -24,11 +25,11 @@ pub(super) fn main(args: &ServeArgs) -> ExitCode {
                 return exit::USAGE.into();
             }
         };
-    let _writing_logs = telemetry::start(log);
+    let log = telemetry::start(log);
     for warning in warnings {
         tracing::warn!("{warning}");
     }
-    match run(config) {
+    match run(config, log.dropped.clone()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fencegate serve: {error:#}");
@@ -37,12 +38,12 @@ pub(super) fn main(args: &ServeArgs) -> ExitCode {
     }
 }
 
-fn run(config: Config) -> anyhow::Result<()> {
+fn run(config: Config, log: ErrorCounter) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let shutdown = CancellationToken::new();
         tokio::spawn(on_signal(shutdown.clone())?);
-        Ok(serve::serve(config, shutdown).await?)
+        Ok(serve::serve(config, shutdown, log).await?)
     });
     // Whatever still blocks must not keep the process: the grants are given back by now.
     runtime.shutdown_background();

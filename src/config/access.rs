@@ -79,9 +79,10 @@ fn field_value(text: &str) -> Result<HeaderValue, Vec<String>> {
     Ok(value)
 }
 
-/// Those that mean something for the message itself cannot be a credential.
+/// Those that mean something for the message itself, or that the gateway sets besides, cannot be a
+/// credential, in whatever signs they are spelt: it would take their place.
 fn field_name(text: &str) -> Result<HeaderName, String> {
-    const TAKEN: [&str; 14] = [
+    const TAKEN: [&str; 20] = [
         "host",
         "content-length",
         "content-type",
@@ -96,9 +97,18 @@ fn field_name(text: &str) -> Result<HeaderName, String> {
         "x-fencing-token",
         "traceparent",
         "tracestate",
+        "destination",
+        "forwarded",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "x-real-ip",
     ];
+    let plain = |name: &HeaderName| {
+        name.as_str().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-")
+    };
     match HeaderName::from_bytes(text.as_bytes()) {
-        Ok(name) if !TAKEN.contains(&name.as_str()) => Ok(name),
+        Ok(name) if !TAKEN.contains(&&*plain(&name)) => Ok(name),
         Ok(_) => Err(format!("{} has another meaning already", shown(text))),
         Err(_) => Err(format!("{} is no name of a header field", shown(text))),
     }

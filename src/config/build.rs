@@ -11,9 +11,10 @@ use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::values::StoreUrl;
 use super::{
-    Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens, Upstream,
+    Case, Config, Fenced, Forwarded, Limits, Listen, Metrics, Mode, Protocol, Route, Shutdown,
+    Store, Telemetry, Tokens, Upstream,
 };
-use super::{access, check, coordinator, pattern, values};
+use super::{access, check, coordinator, pattern, tls, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 
 const KIB: u64 = 1024;
@@ -37,6 +38,7 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let limits = limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
+    let telemetry = telemetry(Reader::single(Section::Telemetry, settings, mistakes));
     check::exposed_listeners(settings, mistakes);
     check::coordinator_fits(store.as_ref(), coordinator.as_ref(), settings, mistakes);
     Some(Config {
@@ -49,6 +51,7 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
         limits: limits?,
         shutdown: shutdown?,
         metrics: metrics?,
+        telemetry: telemetry?,
     })
 }
 
@@ -88,8 +91,31 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
     let workers = from
         .read_if_set("workers", values::number(1024))
         .unwrap_or_else(|| Some(available_parallelism().map_or(1, usize::from)));
+    let [proxy_tls, leases_tls, admin_tls] =
+        tls::LISTENERS.map(|listener| tls::listener(&mut from, listener));
+    let [proxy_protocol_from, trusted_proxies] = ["proxy_protocol_from", "trusted_proxies"]
+        .map(|name| from.read_list_if_set(name, tls::network).unwrap_or(Some(Vec::new())));
+    let forwarded = from.read(
+        "forwarded",
+        values::choice(&[
+            ("none", Forwarded::None),
+            ("x-forwarded", Forwarded::XForwarded),
+            ("forwarded", Forwarded::Forwarded),
+        ]),
+    );
     check::no_overlap([("proxy", proxy), ("leases", leases), ("admin", admin)], &mut from);
-    Some(Listen { proxy: proxy?, leases: leases?, admin: admin?, workers: workers? })
+    Some(Listen {
+        proxy: proxy?,
+        leases: leases?,
+        admin: admin?,
+        workers: workers?,
+        proxy_tls: proxy_tls?,
+        leases_tls: leases_tls?,
+        admin_tls: admin_tls?,
+        proxy_protocol_from: proxy_protocol_from?,
+        trusted_proxies: trusted_proxies?,
+        forwarded: forwarded?,
+    })
 }
 
 /// `store.url_file` was replaced by what is in it before.
@@ -124,15 +150,20 @@ fn store(mut from: Reader<'_>) -> Option<Store> {
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
     let name = name(&mut from, values::name);
-    let authority = from.read("url", values::upstream_authority);
+    let url = from.read("url", values::upstream_url);
     let timeout = from.read("timeout", values::positive_duration);
     let settle = from.read("settle", values::positive_duration);
     let connect_timeout = from.read("connect_timeout", values::positive_duration);
     let idle = from.read("idle", values::duration);
+    let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+    let protocol = from.read("protocol", values::choice(&protocols));
+    let tls = tls::upstream(&mut from, url.as_ref(), protocol == Some(Protocol::Http2));
     let credential = access::upstream_credential(&mut from);
     Some(Upstream {
         name: name?,
-        authority: authority?,
+        authority: url?.authority,
+        tls: tls?,
+        protocol: protocol?,
         timeout: timeout?,
         settle: settle?,
         connect_timeout: connect_timeout?,
@@ -160,6 +191,8 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
         .read("mode", values::choice(&[("enforce", Mode::Enforce), ("observe", Mode::Observe)]));
     let tokens = from
         .read("tokens", values::choice(&[("held", Tokens::Held), ("ordered", Tokens::Ordered)]));
+    let case =
+        from.read("case", values::choice(&[("exact", Case::Exact), ("ignore", Case::Ignore)]));
     let drain = from.read("drain", values::duration);
     let wait = from.read("wait", values::duration);
     let buffer = from.read("buffer", values::size(0, GIB));
@@ -172,6 +205,7 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
         fenced: fenced.map_or(Some(Fenced::Writes), |read| read.map(Fenced::Only))?,
         mode: mode?,
         tokens: tokens?,
+        case: case?,
         drain: drain?,
         wait: wait?,
         buffer_bytes: usize::try_from(buffer?).ok()?,
@@ -215,7 +249,9 @@ fn limits(mut from: Reader<'_>) -> Option<Limits> {
     let head_fields = from.read("head_fields", values::number(10_000));
     let head_timeout = from.read("head_timeout", values::positive_duration);
     let body_timeout = from.read("body_timeout", values::positive_duration);
+    let handshake_timeout = from.read("handshake_timeout", values::positive_duration);
     let connections = from.read("connections", values::number(1_000_000));
+    let streams = from.read("streams", values::number(10_000));
     let waiters = from.read("waiters", values::number(1_000_000));
     let cells = from.read("cells", values::number(100_000_000));
     let cell_idle = from.read("cell_idle", values::positive_duration);
@@ -224,7 +260,9 @@ fn limits(mut from: Reader<'_>) -> Option<Limits> {
         head_fields: head_fields?,
         head_timeout: head_timeout?,
         body_timeout: body_timeout?,
+        handshake_timeout: handshake_timeout?,
         connections: connections?,
+        streams: u32::try_from(streams?).ok()?,
         waiters: waiters?,
         cells: cells?,
         cell_idle: cell_idle?,
@@ -235,6 +273,12 @@ fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {
     let unready = from.read("unready", values::duration);
     let grace = from.read("grace", values::duration);
     Some(Shutdown { unready: unready?, grace: grace? })
+}
+
+fn telemetry(mut from: Reader<'_>) -> Option<Telemetry> {
+    let otlp = from.read_if_set("otlp", values::collector);
+    let service = from.read("service", values::service);
+    Some(Telemetry { otlp: otlp.map_or(Some(None), |url| url.map(Some))?, service: service? })
 }
 
 fn metrics(mut from: Reader<'_>) -> Option<Metrics> {

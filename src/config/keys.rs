@@ -18,6 +18,7 @@ pub(super) enum Section {
     Limits,
     Shutdown,
     Metrics,
+    Telemetry,
 }
 
 /// What a value looks like.
@@ -35,6 +36,7 @@ pub(super) enum Kind {
     Number,
     Methods,
     Resources,
+    Networks,
     Choice(&'static [&'static str]),
 }
 
@@ -75,6 +77,31 @@ pub(super) const KEYS: &[Key] = {
         key(S::Listen, "leases", Kind::Address, Default("127.0.0.1:8081")),
         key(S::Listen, "admin", Kind::Address, Default("127.0.0.1:9090")),
         key(S::Listen, "workers", Kind::Number, Means("one per core", "4")),
+        key(S::Listen, "proxy_cert_file", Kind::File, Means("none", "/etc/fencegate/tls.crt")),
+        key(S::Listen, "proxy_key_file", Kind::File, Means("none", "/etc/fencegate/tls.key")),
+        key(S::Listen, "proxy_client_ca_file", Kind::File, Means("none", "/etc/fencegate/ca.pem")),
+        key(S::Listen, "proxy_client_cert", CLIENT_CERT, Default("required")),
+        key(S::Listen, "leases_cert_file", Kind::File, Means("none", "/etc/fencegate/tls.crt")),
+        key(S::Listen, "leases_key_file", Kind::File, Means("none", "/etc/fencegate/tls.key")),
+        key(S::Listen, "leases_client_ca_file", Kind::File, Means("none", "/etc/fencegate/ca.pem")),
+        key(S::Listen, "leases_client_cert", CLIENT_CERT, Default("required")),
+        key(S::Listen, "admin_cert_file", Kind::File, Means("none", "/etc/fencegate/tls.crt")),
+        key(S::Listen, "admin_key_file", Kind::File, Means("none", "/etc/fencegate/tls.key")),
+        key(S::Listen, "admin_client_ca_file", Kind::File, Means("none", "/etc/fencegate/ca.pem")),
+        key(S::Listen, "admin_client_cert", CLIENT_CERT, Default("required")),
+        key(
+            S::Listen,
+            "proxy_protocol_from",
+            Kind::Networks,
+            Means("none", "10.1.0.0/16, 192.0.2.7/32"),
+        ),
+        key(
+            S::Listen,
+            "trusted_proxies",
+            Kind::Networks,
+            Means("none", "10.1.0.0/16, 192.0.2.7/32"),
+        ),
+        key(S::Listen, "forwarded", FORWARDED, Default("none")),
         key(S::Access, "credentials", Kind::File, Means("none", "/etc/fencegate/credentials.toml")),
         key(S::Access, "metrics", Kind::Choice(&["credential", "open"]), Default("credential")),
         key(S::Store, "url", Kind::Url, Default("sqlite:fencegate.db")),
@@ -121,6 +148,16 @@ pub(super) const KEYS: &[Key] = {
             Kind::Text,
             Means("`Authorization`", "Authorization"),
         ),
+        key(S::Upstream, "protocol", Kind::Choice(&["http1", "http2"]), Default("http1")),
+        key(S::Upstream, "ca_file", Kind::File, Means("the system's", "/etc/fencegate/ca.pem")),
+        key(
+            S::Upstream,
+            "server_name",
+            Kind::Text,
+            Means("the host of `url`", "ledger.example.internal"),
+        ),
+        key(S::Upstream, "cert_file", Kind::File, Means("none", "/etc/fencegate/client.crt")),
+        key(S::Upstream, "key_file", Kind::File, Means("none", "/etc/fencegate/client.key")),
         key(S::Route, "name", Kind::Name, sole_name("accounts")),
         key(S::Route, "path", Kind::Pattern, Mistake("/accounts/{account}/{*rest}")),
         key(S::Route, "resource", Kind::Template, Default("{path}")),
@@ -138,6 +175,7 @@ pub(super) const KEYS: &[Key] = {
         ),
         key(S::Route, "mode", Kind::Choice(&["enforce", "observe"]), Default("enforce")),
         key(S::Route, "tokens", Kind::Choice(&["held", "ordered"]), Default("held")),
+        key(S::Route, "case", Kind::Choice(&["exact", "ignore"]), Default("exact")),
         key(S::Route, "drain", Kind::Duration, Default("10s")),
         key(S::Route, "wait", Kind::Duration, Default("60s")),
         key(S::Route, "buffer", Kind::Size, Default("64KiB")),
@@ -146,15 +184,22 @@ pub(super) const KEYS: &[Key] = {
         key(S::Limits, "head_fields", Kind::Number, Default("100")),
         key(S::Limits, "head_timeout", Kind::Duration, Default("10s")),
         key(S::Limits, "body_timeout", Kind::Duration, Default("30s")),
+        key(S::Limits, "handshake_timeout", Kind::Duration, Default("10s")),
         key(S::Limits, "connections", Kind::Number, Default("10000")),
+        key(S::Limits, "streams", Kind::Number, Default("100")),
         key(S::Limits, "waiters", Kind::Number, Default("1000")),
         key(S::Limits, "cells", Kind::Number, Default("200000")),
         key(S::Limits, "cell_idle", Kind::Duration, Default("10m")),
         key(S::Shutdown, "unready", Kind::Duration, Default("0s")),
         key(S::Shutdown, "grace", Kind::Duration, Default("30s")),
         key(S::Metrics, "resources", Kind::Resources, Means("none", "account:42, account:43")),
+        key(S::Telemetry, "otlp", Kind::Url, Means("none", "http://127.0.0.1:4318")),
+        key(S::Telemetry, "service", Kind::Text, Default("fencegate")),
     ]
 };
+
+const CLIENT_CERT: Kind = Kind::Choice(&["required", "optional"]);
+const FORWARDED: Kind = Kind::Choice(&["none", "x-forwarded", "forwarded"]);
 
 const fn sole_name(example: &'static str) -> Absent {
     Absent::Means("`default` if there is only one", example)
@@ -166,7 +211,7 @@ const fn key(section: Section, name: &'static str, kind: Kind, absent: Absent) -
 
 impl Section {
     /// Every section, in the order in which they are printed.
-    pub(super) const ALL: [Section; 9] = [
+    pub(super) const ALL: [Section; 10] = [
         Section::Listen,
         Section::Access,
         Section::Store,
@@ -176,6 +221,7 @@ impl Section {
         Section::Limits,
         Section::Shutdown,
         Section::Metrics,
+        Section::Telemetry,
     ];
 
     pub(super) fn named(name: &str) -> Option<Section> {
@@ -193,6 +239,7 @@ impl Section {
             Section::Limits => "limits",
             Section::Shutdown => "shutdown",
             Section::Metrics => "metrics",
+            Section::Telemetry => "telemetry",
         }
     }
 
@@ -233,6 +280,7 @@ impl Kind {
             Kind::Number => "number".into(),
             Kind::Methods => "list of methods".into(),
             Kind::Resources => "list of resources".into(),
+            Kind::Networks => "list of networks".into(),
             Kind::Choice(choices) => {
                 choices.iter().map(|choice| format!("`{choice}`")).collect::<Vec<_>>().join(" or ")
             }
@@ -251,7 +299,7 @@ impl Key {
         let (Absent::Default(text) | Absent::Means(_, text) | Absent::Mistake(text)) = self.absent;
         match self.kind {
             Kind::Number => text.to_owned(),
-            Kind::Methods | Kind::Resources => {
+            Kind::Methods | Kind::Resources | Kind::Networks => {
                 format!("{:?}", text.split(", ").collect::<Vec<_>>())
             }
             _ => format!("{text:?}"),

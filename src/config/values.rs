@@ -148,16 +148,30 @@ pub(super) fn method(text: &str) -> Result<String, String> {
     }
 }
 
-/// `http://host:port` and nothing more, as `host:port`.
-pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(format!("{} is no URL: http:// and a host", shown(text)));
-    };
-    if scheme.eq_ignore_ascii_case("https") {
-        return Err("https comes with a later version; this one speaks http:// only".to_owned());
+/// Where an upstream is.
+#[derive(Clone, Debug)]
+pub(super) struct UpstreamUrl {
+    /// `host:port`
+    pub(super) authority: String,
+    pub(super) has_tls: bool,
+}
+
+impl UpstreamUrl {
+    /// The host, an IPv6 address without brackets.
+    pub(super) fn host(&self) -> &str {
+        let host = self.authority.rsplit_once(':').map_or("", |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
     }
-    if !scheme.eq_ignore_ascii_case("http") {
-        return Err(format!("{} does not start with http://", shown(text)));
+}
+
+/// `http://host:port` or `https://host:port` and nothing more.
+pub(super) fn upstream_url(text: &str) -> Result<UpstreamUrl, String> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(format!("{} is no URL: http:// or https:// and a host", shown(text)));
+    };
+    let has_tls = scheme.eq_ignore_ascii_case("https");
+    if !has_tls && !scheme.eq_ignore_ascii_case("http") {
+        return Err(format!("{} does not start with http:// or https://", shown(text)));
     }
     // Before anything else, so that no later message has to think of it.
     if rest.contains('@') {
@@ -168,9 +182,35 @@ pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
         let found = shown(text);
         return Err(format!("{found} must end after the port; paths are passed on as they come"));
     }
-    let (host, port) = host_and_port(authority, 80)
+    let (host, port) = host_and_port(authority, if has_tls { 443 } else { 80 })
         .ok_or_else(|| format!("{} has no valid host and port", shown(text)))?;
-    Ok(format!("{host}:{port}"))
+    Ok(UpstreamUrl { authority: format!("{host}:{port}"), has_tls })
+}
+
+/// Where a collector of OpenTelemetry listens for OTLP over HTTP, without a slash at the end.
+pub(super) fn collector(text: &str) -> Result<String, String> {
+    let Some(authority) = text.strip_prefix("http://") else {
+        return Err(format!(
+            "{} does not start with http://, the only way to a collector: let one on this host, or \
+             one that is reached safely, pass the spans on",
+            shown(text)
+        ));
+    };
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    if authority.contains(['/', '?', '#', '@']) {
+        return Err(format!("{} must end after the port; /v1/traces is added", shown(text)));
+    }
+    let (host, port) = host_and_port(authority, 4318)
+        .ok_or_else(|| format!("{} has no valid host and port", shown(text)))?;
+    Ok(format!("http://{host}:{port}"))
+}
+
+/// The name of a service, as people see it in their traces.
+pub(super) fn service(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 100 || text.chars().any(char::is_control) {
+        return Err(format!("{} is no name of 1 to 100 characters", shown(text)));
+    }
+    Ok(text.to_owned())
 }
 
 fn host_and_port(authority: &str, default_port: u16) -> Option<(&str, u16)> {

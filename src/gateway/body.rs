@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 use super::refusal::Refusal;
+use super::sending::chain;
 use super::upload::Upload;
 use super::upstream::Connection;
 use super::vigil::within;
@@ -97,7 +98,7 @@ async fn collect(mut body: Upload, limits: BodyLimits) -> Result<RequestBody, Re
     let mut read = Chunks::new();
     let mut length = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Refusal::BodyBroken(error.to_string()))?;
+        let frame = frame.map_err(|error| Refusal::BodyBroken(chain(&error)))?;
         // Trailers end here: no field of theirs is needed upstream, and some must not go on.
         let Ok(data) = frame.into_data() else { continue };
         length += data.len();

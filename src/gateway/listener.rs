@@ -5,7 +5,7 @@
 //! take the same port unseen.
 
 use std::io;
-use std::net::TcpStream as StdTcpStream;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, HeadLimits};
+use super::door::Door;
 use super::route::RouteTable;
 use super::service::Worker;
 use super::upstream::Upstream;
@@ -26,6 +27,8 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::fences::Fences;
 use crate::metrics::GatewayMetrics;
+use crate::spans::Spans;
+use crate::tls::{ClientTls, Handshakes};
 use crate::trace::TraceIds;
 
 /// Connections on their way to a thread.
@@ -38,8 +41,8 @@ const LATE_CONNECTIONS: usize = 1024;
 /// For writes that were cut to be counted as in doubt.
 const LAST_STEPS: Duration = Duration::from_secs(2);
 
-/// A connection and its place within the bound.
-type Dealt = (StdTcpStream, OwnedSemaphorePermit);
+/// A connection, its other end, and its place within the bound.
+type Dealt = (StdTcpStream, SocketAddr, OwnedSemaphorePermit);
 
 /// What a gateway is made of.
 pub struct GatewayParts {
@@ -51,6 +54,12 @@ pub struct GatewayParts {
     pub clock: Clock,
     /// What is counted.
     pub metrics: GatewayMetrics,
+    /// Takes the spans of decisions, where there is a collector.
+    pub spans: Option<Spans>,
+    /// TLS of the listener, if it has one.
+    pub tls: Option<Handshakes>,
+    /// TLS to the upstreams, by their position; `None` for plain text.
+    pub upstream_tls: Vec<Option<Arc<ClientTls>>>,
 }
 
 /// The running threads.
@@ -115,8 +124,10 @@ impl Gateway {
             .config
             .upstreams
             .iter()
-            .map(|upstream| {
-                Arc::new(Upstream::new(upstream, parts.clock, runtime.handle().clone()))
+            .zip(&parts.upstream_tls)
+            .map(|(upstream, tls)| {
+                let runtime = runtime.handle().clone();
+                Arc::new(Upstream::new(upstream, tls.clone(), parts.clock, runtime))
             })
             .collect();
         let worker = Arc::new(Worker {
@@ -128,10 +139,17 @@ impl Gateway {
             body_timeout: limits.body_timeout,
             clock: parts.clock,
             traces: TraceIds::new(),
+            spans: parts.spans.clone(),
             tasks: TaskTracker::new(),
             runtime: runtime.handle().clone(),
+            forwarded: parts.config.listen.forwarded,
         });
-        let head = HeadLimits { bytes: limits.head_bytes, fields: limits.head_fields };
+        let head = HeadLimits {
+            bytes: limits.head_bytes,
+            fields: limits.head_fields,
+            streams: limits.streams,
+        };
+        let door = door(parts);
         let vigils = Vigils::new(
             period(&parts.config),
             Patience { head: limits.head_timeout, answer: limits.body_timeout },
@@ -139,7 +157,7 @@ impl Gateway {
             self.abort.clone(),
         );
         std::thread::Builder::new().name(format!("proxy-{number}")).spawn(move || {
-            runtime.block_on(work(worker, head, dealt, &Arc::new(vigils)));
+            runtime.block_on(work(worker, door, head, dealt, &Arc::new(vigils)));
             drop(runtime);
             drop(alive);
         })?;
@@ -187,12 +205,12 @@ impl Acceptor {
                 () = self.closing.cancelled() => return,
             };
             accepted_late += usize::from(self.closing.is_cancelled());
-            match accepted.and_then(|(stream, _)| stream.into_std()) {
+            match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
                 Ok(_) if accepted_late > LATE_CONNECTIONS => return,
                 // One that finds no place before the end is closed; nothing of it was read.
-                Ok(stream) => tokio::select! {
+                Ok((stream, peer)) => tokio::select! {
                     biased;
-                    () = self.deal(queue, stream) => {}
+                    () = self.deal(queue, stream, peer) => {}
                     () = self.closing.cancelled() => {}
                 },
                 Err(error) => {
@@ -203,12 +221,12 @@ impl Acceptor {
         }
     }
 
-    async fn deal(&self, queue: &mpsc::Sender<Dealt>, stream: StdTcpStream) {
+    async fn deal(&self, queue: &mpsc::Sender<Dealt>, stream: StdTcpStream, peer: SocketAddr) {
         // Asked for only now, so that a place taken is a connection that is open.
         let place = Arc::clone(&self.connections.places).acquire_owned().await;
         if let Ok(place) = place {
             // A thread that is gone takes nothing; the client sees a closed connection.
-            let _ = queue.send((stream, place)).await;
+            let _ = queue.send((stream, peer, place)).await;
         }
     }
 }
@@ -233,19 +251,33 @@ fn period(config: &Config) -> Duration {
     (shortest / 8).clamp(Duration::from_millis(25), Duration::from_millis(500))
 }
 
+fn door(parts: &GatewayParts) -> Arc<Door> {
+    let listen = &parts.config.listen;
+    Arc::new(Door {
+        tls: parts.tls.clone(),
+        proxy_protocol_from: listen.proxy_protocol_from.clone(),
+        trusted_proxies: listen.trusted_proxies.clone(),
+        limit: parts.config.limits.handshake_timeout,
+    })
+}
+
 async fn work(
     worker: Arc<Worker>,
+    door: Arc<Door>,
     head: HeadLimits,
     mut dealt: mpsc::Receiver<Dealt>,
     vigils: &Arc<Vigils>,
 ) {
     let tasks = worker.tasks.clone();
     let serving = async {
-        while let Some((stream, place)) = dealt.recv().await {
+        while let Some((stream, peer, place)) = dealt.recv().await {
             let Ok(stream) = TcpStream::from_std(stream) else { continue };
             let (worker, vigils) = (Arc::clone(&worker), Arc::clone(vigils));
+            let door = Arc::clone(&door);
             tasks.spawn(async move {
-                connection::serve(stream, worker, head, &vigils).await;
+                if let Some(arrived) = door.enter(stream, peer, &vigils.closing).await {
+                    connection::serve(arrived, worker, head, &vigils).await;
+                }
                 drop(place);
             });
         }

@@ -1,5 +1,7 @@
 //! Everything that the gateway answers by itself, and how it is said.
 
+use std::time::Duration;
+
 use crate::coordinator::CoordinatorError;
 use crate::fence::{InvalidToken, Resource, Token};
 use crate::fences::Refused;
@@ -29,7 +31,7 @@ pub(super) enum Refusal {
     BodyTooLarge { limit_bytes: u64, sent: bool },
     #[error("the request's body did not arrive in time; nothing was forwarded")]
     RequestTimeout,
-    #[error("the request's body ended early: {0}")]
+    #[error("the request's body cannot be read to its end: {0}")]
     BodyBroken(String),
     #[error("the upstream cannot be reached: {0}; no byte of the request was sent")]
     UpstreamUnreachable(String),
@@ -73,12 +75,20 @@ impl Refusal {
 
     /// What the log calls it: nobody refused what the upstream failed to answer.
     pub(super) const fn event(&self) -> &'static str {
-        match self {
-            Refusal::UpstreamUnreachable(_)
-            | Refusal::OutcomeUnknown(_)
-            | Refusal::UpstreamTimeout => "request failed",
-            _ => "request refused",
-        }
+        if self.is_failure() { "request failed" } else { "request refused" }
+    }
+
+    /// Whether it is the upstream's failure, and no decision.
+    pub(super) const fn is_failure(&self) -> bool {
+        matches!(
+            self,
+            Refusal::UpstreamUnreachable(_) | Refusal::OutcomeUnknown(_) | Refusal::UpstreamTimeout
+        )
+    }
+
+    /// Whether part of the request went upstream before it was refused.
+    pub(super) const fn was_sent(&self) -> bool {
+        matches!(self, Refusal::BodyTooLarge { sent: true, .. })
     }
 
     pub(super) fn problem(
@@ -92,15 +102,23 @@ impl Refusal {
         problem.presented_token = token;
         problem.highest_token = self.highest_token();
         problem.trace_id = Some(trace_id.to_string());
-        if let Refusal::BodyTooLarge { sent: true, .. } = self {
+        if self.was_sent() {
             problem.outcome = ProblemOutcome::Unknown;
         }
         problem
     }
 
+    /// How late a write came that is stale.
+    pub(super) const fn late_by(&self) -> Option<Duration> {
+        match self {
+            Refusal::Admission(Refused::Stale { late_by, .. }) => Some(*late_by),
+            _ => None,
+        }
+    }
+
     pub(super) const fn highest_token(&self) -> Option<Token> {
         match self {
-            Refusal::Admission(Refused::Stale { highest }) => Some(*highest),
+            Refusal::Admission(Refused::Stale { highest, .. }) => Some(*highest),
             Refusal::Admission(Refused::NotHeld { highest }) => *highest,
             _ => None,
         }

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{EXPECT, HOST};
+use http::header::{ALLOW, EXPECT, HOST};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
@@ -21,13 +22,18 @@ use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{credential, destination, target};
+use super::{credential, destination, forwarded, pseudo_fields, target};
 use crate::clock::{Boottime, Clock};
+use crate::config::Forwarded;
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
 use crate::metrics::RouteMetrics;
 use crate::problem::{Code, Problem};
-use crate::trace::{TraceId, TraceIds};
+use crate::spans::{Decision, Open, Span, Spans};
+use crate::trace::{Parent, TraceId, TraceIds};
+
+/// Every method is passed on but CONNECT and TRACE; these are the ones that have a meaning everywhere.
+const ALLOWED: &str = "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE";
 
 /// What all connections of one thread share.
 pub(super) struct Worker {
@@ -37,8 +43,11 @@ pub(super) struct Worker {
     pub(super) body_timeout: Duration,
     pub(super) clock: Clock,
     pub(super) traces: TraceIds,
+    /// Takes the spans of decisions, where there is a collector.
+    pub(super) spans: Option<Spans>,
     pub(super) tasks: TaskTracker,
     pub(super) runtime: Handle,
+    pub(super) forwarded: Forwarded,
 }
 
 /// A fenced write before it is admitted.
@@ -63,6 +72,8 @@ struct Context<'a> {
     token: Option<Token>,
     method: &'a Method,
     trace_id: TraceId,
+    /// Where the request came from and when, if somebody records that and no span was made of it yet.
+    traced: Option<(Parent, Boottime)>,
 }
 
 impl Worker {
@@ -87,22 +98,31 @@ impl Worker {
     ) -> Response<ResponseBody> {
         let started = self.clock.now();
         let method = parts.method.clone();
+        let is_http2 = parts.version == Version::HTTP_2;
+        let normal = if is_http2 { pseudo_fields::normalise(parts) } else { Ok(()) };
         let uri = parts.uri.clone();
-        let judged = judge_head(&uri, parts);
+        let judged = normal.and_then(|()| judge_head(&uri, parts));
         let (trace_id, is_held_back) = match &judged {
             Ok((_, signs)) => (signs.trace_id, signs.expects_to_be_asked),
             Err(_) => (head::trace_id(&parts.headers), parts.headers.contains_key(EXPECT)),
         };
         let trace_id = trace_id.unwrap_or_else(|| self.traces.next());
         let body = Upload::new(body, watch, is_held_back);
-        let mut context =
-            Context { route: None, resource: None, token: None, method: &method, trace_id };
+        let parent = self.spans.as_ref().and_then(|_| Spans::parent(&parts.headers));
+        let mut context = Context {
+            route: None,
+            resource: None,
+            token: None,
+            method: &method,
+            trace_id,
+            traced: parent.map(|parent| (parent, started)),
+        };
         let (path, signs) = match judged {
             Ok(judged) => judged,
-            Err(refusal) => return self.refuse_unmatched(&refusal, &context, started),
+            Err(refusal) => return self.refuse_unmatched(&refusal, &mut context, started),
         };
         let Some((route, resource)) = self.routes.find(&path) else {
-            return self.refuse_unmatched(&Refusal::NoRoute, &context, started);
+            return self.refuse_unmatched(&Refusal::NoRoute, &mut context, started);
         };
         context.route = Some(route);
         context.resource = Some(&resource);
@@ -111,7 +131,7 @@ impl Worker {
         let matched = Matched { route, resource: &resource, signs: &signs, watch, started };
         match self.let_through(matched, parts, body, &mut context).await {
             Ok(response) => response,
-            Err(refusal) => self.refuse(&refusal, &context, started),
+            Err(refusal) => self.refuse(&refusal, &mut context, started),
         }
     }
 
@@ -128,8 +148,16 @@ impl Worker {
         let claim = self.unless_observed(route, claim, context)?.flatten();
         context.token = claim.as_ref().map(|claim| claim.token);
         signs.strip(&mut parts.headers);
+        if signs.is_forwarded {
+            forwarded::drop_untrusted(&watch.client, &mut parts.headers);
+        }
         let body = body::read(body, self.body_limits(route, started), watch, self.clock).await?;
         watch.without_limit();
+        // Whole before a permit is asked for: what can still fail here must not put a write in doubt.
+        let upstream = &self.upstreams[route.upstream];
+        let mut request = outgoing(parts, signs, body, upstream);
+        forwarded::tell(self.forwarded, &watch.client, request.headers_mut());
+        upstream.address(&mut request)?;
         let mut now = self.clock.now();
         let permit = match claim {
             Some(claim) => {
@@ -138,9 +166,8 @@ impl Worker {
             }
             None => None,
         };
+        let span = permit.as_ref().and_then(|_| self.admitted(context, request.headers_mut()));
         watch.until(now + route.timeout);
-        let upstream = &self.upstreams[route.upstream];
-        let mut request = outgoing(parts, signs, body, upstream);
         let upload = request.body_mut().on_sent();
         let (upstream, on_watch) = (Arc::clone(upstream), Arc::clone(watch));
         let right = permit.as_ref().and_then(Permit::right);
@@ -151,16 +178,16 @@ impl Worker {
                     route: Arc::clone(route),
                     method: context.method.clone(),
                     trace_id: context.trace_id,
+                    span,
                 };
                 Forward::new(sending, permit, origin, upload).await
             }
             None => forward::pass(sending).await,
         };
         let answered = self.clock.now();
-        route.metrics.upstream.observe(answered.since(now).as_secs_f64());
-        let mut response = answer?;
-        route.metrics.request.observe(answered.since(started).as_secs_f64());
-        head::strip_answer(response.headers_mut());
+        route.metrics.upstream.observe(answered.since(now), context.trace_id);
+        let response = answer?;
+        route.metrics.request.observe(answered.since(started), context.trace_id);
         Ok(response)
     }
 
@@ -169,12 +196,13 @@ impl Worker {
         &self,
         route: &Route,
         judged: Result<T, Refusal>,
-        context: &Context<'_>,
+        context: &mut Context<'_>,
     ) -> Result<Option<T>, Refusal> {
         match judged {
             Ok(value) => Ok(Some(value)),
             Err(refusal) if route.observe => {
                 self.count("request observed", &refusal, context);
+                self.trace(Decision::Observed, &refusal, context);
                 Ok(None)
             }
             Err(refusal) => Err(refusal),
@@ -224,7 +252,7 @@ impl Worker {
         if let Some(decided) =
             self.fences.admit_from_memory(resource, token, &demand.terms, started)
         {
-            route.metrics.from_memory.inc();
+            route.metrics.from_memory.count(decided.is_ok());
             return Ok(decided?);
         }
         let resource =
@@ -232,8 +260,8 @@ impl Worker {
         // Boxed, so that the usual write does not carry the room for it along.
         let decided = Box::pin(self.fences.admit(&resource, token, demand, trace_id)).await;
         *now = self.clock.now();
-        route.metrics.after_waiting.inc();
-        route.metrics.admission.observe(now.since(started).as_secs_f64());
+        route.metrics.after_waiting.count(decided.is_ok());
+        route.metrics.admission.observe(now.since(started), trace_id);
         Ok(decided?)
     }
 
@@ -241,7 +269,7 @@ impl Worker {
     fn refuse_unmatched(
         &self,
         refusal: &Refusal,
-        context: &Context<'_>,
+        context: &mut Context<'_>,
         started: Boottime,
     ) -> Response<ResponseBody> {
         let RouteMetrics { reads, writes, .. } = &self.routes.unmatched;
@@ -252,20 +280,62 @@ impl Worker {
     fn refuse(
         &self,
         refusal: &Refusal,
-        context: &Context<'_>,
+        context: &mut Context<'_>,
         started: Boottime,
     ) -> Response<ResponseBody> {
         self.count(refusal.event(), refusal, context);
+        self.trace(Decision::Refused, refusal, context);
         let metrics = context.route.map_or(&self.routes.unmatched, |route| &route.metrics);
-        metrics.request.observe(self.clock.now().since(started).as_secs_f64());
+        metrics.request.observe(self.clock.now().since(started), context.trace_id);
         let resource = context.resource.and_then(|name| Resource::new(name).ok());
         let problem = refusal.problem(resource.as_ref(), context.token, context.trace_id);
-        problem.to_response().map(ResponseBody::own)
+        let mut answer = problem.to_response().map(ResponseBody::own);
+        if matches!(refusal, Refusal::MethodNotAllowed) {
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED));
+        }
+        answer
+    }
+
+    /// The span of an admitted write, which goes on with it; what the upstream records is below it.
+    fn admitted(&self, context: &mut Context<'_>, headers: &mut HeaderMap) -> Option<Box<Open>> {
+        let spans = self.spans.as_ref()?;
+        let (parent, started) = context.traced.take()?;
+        let mut span = spans.begin(parent, started, Decision::Admitted);
+        span.set(|span| {
+            context.describe(span);
+            span.mark = context.token;
+        });
+        span.adopt(headers);
+        Some(Box::new(span))
+    }
+
+    /// The span of a refusal. None of a read that failed: about that nothing was decided.
+    fn trace(&self, decision: Decision, refusal: &Refusal, context: &mut Context<'_>) {
+        let Some(spans) = &self.spans else { return };
+        let Some((parent, started)) = context.traced.take() else { return };
+        if refusal.is_failure() {
+            return;
+        }
+        let code = refusal.code();
+        spans.begin(parent, started, decision).set(|span| {
+            context.describe(span);
+            span.mark = refusal.highest_token();
+            span.code = Some(code.as_str());
+            (span.outcome, span.status) = match decision {
+                Decision::Observed => ("forwarded", None),
+                _ if refusal.was_sent() => ("unknown", Some(code.status().as_u16())),
+                _ => ("not_forwarded", Some(code.status().as_u16())),
+            };
+        });
     }
 
     fn count(&self, event: &'static str, refusal: &Refusal, context: &Context<'_>) {
         let code = refusal.code();
-        context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(code);
+        context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(
+            code,
+            refusal.late_by(),
+            context.trace_id,
+        );
         tracing::warn!(
             code = code.as_str(),
             detail = %refusal,
@@ -276,19 +346,32 @@ impl Worker {
             // As text: a reader of JSON may round large numbers.
             token = context.token.map(display),
             mark = refusal.highest_token().map(display),
+            late_ms = refusal.late_by().map(|late_by| late_by.as_millis()),
             trace_id = %context.trace_id,
             "{event}"
         );
     }
 
     /// Counts and logs a head that is refused before it is a request, and puts it into words.
-    pub(super) fn refuse_head(&self, code: Code, detail: &'static str) -> Problem {
+    pub(super) fn refuse_head(&self, code: Code, detail: &dyn Display) -> Problem {
         let trace_id = self.traces.next();
-        self.routes.unmatched.reject(code);
-        tracing::warn!(code = code.as_str(), detail, %trace_id, "head refused");
-        let mut problem = Problem::new(code, detail);
+        self.routes.unmatched.reject(code, None, trace_id);
+        tracing::warn!(code = code.as_str(), %detail, %trace_id, "head refused");
+        let mut problem = Problem::new(code, detail.to_string());
         problem.trace_id = Some(trace_id.to_string());
         problem
+    }
+}
+
+impl Context<'_> {
+    /// Says in a span what is known of the request.
+    fn describe(&self, span: &mut Span) {
+        span.method = self.method.to_string();
+        span.route = self.route.map(|route| Arc::clone(&route.name));
+        // Only what can name one: what a client made up instead may be as long as its head.
+        let resource = self.resource.filter(|name| Resource::check(name).is_ok());
+        span.resource = resource.map(ToOwned::to_owned);
+        span.token = self.token;
     }
 }
 

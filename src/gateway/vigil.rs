@@ -109,7 +109,7 @@ impl Vigils {
     /// Whether a connection is to end after the request in work, if there is one.
     pub(super) fn closes(&self, watch: &Watch) -> bool {
         self.closing.is_cancelled()
-            && (watch.has_served() || self.is_last_chance_over.load(Ordering::Relaxed))
+            && (watch.requests() > 0 || self.is_last_chance_over.load(Ordering::Relaxed))
     }
 
     /// Whether the client of a connection that was called has used up its time.

@@ -1,13 +1,17 @@
 //! What a client connection's two halves, the bytes and the requests, tell each other.
+//!
+//! On HTTP/2 each stream has a watch of its own, as a connection of HTTP/1.1 has, and the connection has one in which
+//! it is serving while any stream is open.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
+use super::client::Client;
 use crate::clock::Boottime;
 
 const NO_LIMIT: u64 = u64::MAX;
@@ -27,6 +31,7 @@ pub(super) struct Patience {
 /// All of one connection is on one thread, so no order between the fields has to be kept.
 #[derive(Debug)]
 pub(super) struct Watch {
+    pub(super) client: Arc<Client>,
     /// The runtime of the connection's thread.
     pub(super) runtime: Handle,
     /// Work of that thread that has to end before the thread does.
@@ -39,7 +44,8 @@ pub(super) struct Watch {
     uploads: AtomicU32,
     /// Bytes of a next head have arrived.
     head_begun: AtomicBool,
-    has_served: AtomicBool,
+    /// Requests that were begun. It wraps.
+    requests: AtomicU32,
     /// The client does not take what is written.
     stuck: AtomicBool,
     /// The watchman's rounds since what the client is waited for began.
@@ -53,15 +59,16 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(runtime: Handle, tasks: TaskTracker) -> Watch {
+    pub(super) fn new(client: Arc<Client>, runtime: Handle, tasks: TaskTracker) -> Watch {
         Watch {
+            client,
             runtime,
             tasks,
             serving: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             uploads: AtomicU32::new(0),
             head_begun: AtomicBool::new(false),
-            has_served: AtomicBool::new(false),
+            requests: AtomicU32::new(0),
             stuck: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             limit: AtomicU64::new(NO_LIMIT),
@@ -106,8 +113,18 @@ impl Watch {
         self.answered.store(false, Ordering::Relaxed);
         self.head_begun.store(false, Ordering::Relaxed);
         self.serving.store(true, Ordering::Relaxed);
-        self.has_served.store(true, Ordering::Relaxed);
+        self.requests.store(self.requests().wrapping_add(1), Ordering::Relaxed);
         self.looks.store(0, Ordering::Relaxed);
+    }
+
+    /// Nothing is in work any more; how long the client may leave it so counts from now.
+    pub(super) fn rests(&self) {
+        self.serving.store(false, Ordering::Relaxed);
+        self.looks.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     pub(super) fn answered(&self) {
@@ -159,8 +176,9 @@ impl Watch {
         self.head_begun.load(Ordering::Relaxed)
     }
 
-    pub(super) fn has_served(&self) -> bool {
-        self.has_served.load(Ordering::Relaxed)
+    /// How many requests were begun.
+    pub(super) fn requests(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     /// At each of the watchman's rounds: whether the client has used up its time.

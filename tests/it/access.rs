@@ -1,5 +1,6 @@
 //! Who may do what on the lease and admin listeners, and how the gateway proves itself to the API.
 
+mod certificates;
 mod commands;
 mod permissions;
 mod places;

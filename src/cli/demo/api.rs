@@ -49,7 +49,7 @@ impl Api {
         let shutdown = CancellationToken::new();
         let serving = shutdown.clone().drop_guard();
         tokio::spawn(async move {
-            http_server::serve(listener, router, shutdown, &TaskTracker::new()).await;
+            http_server::serve(listener, None, router, shutdown, &TaskTracker::new()).await;
         });
         Ok(Api { address, ledger, _serving: serving })
     }

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-use tempfile::TempDir;
 
 use super::{Guarded, entry, root, token_of};
 use crate::servers::etcd::Etcd;
+use crate::support::certificates::Authority;
 use crate::support::command::{Ended, fencegate, run};
 use crate::support::downstream::Downstream;
 use crate::support::wait_until;
@@ -159,9 +158,9 @@ fn leases_come_from_an_etcd_that_wants_a_user_and_a_password() {
 
 #[test]
 fn leases_come_from_an_etcd_that_wants_tls_and_a_certificate() {
-    let pki = Pki::new();
-    let [ca, certificate, key] =
-        [&pki.ca, &pki.certificate, &pki.key].map(|path| path.to_str().unwrap());
+    let authority = Authority::new();
+    let (ca, pair) = (authority.ca(), authority.sign("etcd"));
+    let [ca, certificate, key] = [&ca, &pair.cert, &pair.key].map(|path| path.to_str().unwrap());
     let etcd = Etcd::with_tls(Path::new(ca), Path::new(certificate), Path::new(key));
     let at = etcd.endpoints().join(",");
     let acquire = ["lease", "acquire", "--resource", "r", "--owner", "me", "--etcd", &at];
@@ -173,38 +172,4 @@ fn leases_come_from_an_etcd_that_wants_tls_and_a_certificate() {
     assert_eq!(half.code, Some(64), "{half:?}");
     let no_ca = told(&[&acquire[..], &tls[2..]].concat());
     assert!(no_ca.code == Some(64) && no_ca.stderr.contains("--etcd-ca-file"), "{no_ca:?}");
-}
-
-/// A CA, and one certificate of it for both sides.
-struct Pki {
-    _directory: TempDir,
-    ca: PathBuf,
-    certificate: PathBuf,
-    key: PathBuf,
-}
-
-impl Pki {
-    fn new() -> Pki {
-        use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-        let directory = tempfile::tempdir().unwrap();
-        let ca_key = KeyPair::generate().unwrap();
-        let mut ca = CertificateParams::new(Vec::<String>::new()).unwrap();
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
-        let issuer = Issuer::new(ca, ca_key);
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &issuer).unwrap().pem();
-        let write = |name: &str, text: &str| {
-            let path = directory.path().join(name);
-            fs::write(&path, text).unwrap();
-            path
-        };
-        Pki {
-            ca: write("ca.pem", &ca_pem),
-            certificate: write("cert.pem", &certificate),
-            key: write("key.pem", &key.serialize_pem()),
-            _directory: directory,
-        }
-    }
 }

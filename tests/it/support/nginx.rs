@@ -44,7 +44,7 @@ pub struct Timed {
 impl Nginx {
     /// Starts it on a free port, with an empty directory to store into.
     pub fn start() -> Nginx {
-        Nginx::with_location("")
+        Nginx::listening("", "")
     }
 
     /// Starts one that lets only those in who send one of these values of `Authorization`; which one
@@ -54,20 +54,24 @@ impl Nginx {
             format!("if ($http_authorization = \"{value}\") {{ set $known {nth}; }}\n")
         });
         let known: String = known.collect();
-        Nginx::with_location(&format!(
-            "set $known nobody;\n{known}if ($known = nobody) {{ return 401; }}\n\
+        Nginx::listening(
+            "",
+            &format!(
+                "set $known nobody;\n{known}if ($known = nobody) {{ return 401; }}\n\
              add_header X-Credential $known always;\n"
-        ))
+            ),
+        )
     }
 
-    fn with_location(directives: &str) -> Nginx {
+    /// The same with these options of `listen`, and these directives of its server.
+    pub fn listening(options: &str, more: &str) -> Nginx {
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::create_dir(dir.path().join("files")).expect("a writable directory");
         let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let address = free.expect("a free port");
         let config = dir.path().join("nginx.conf");
-        fs::write(&config, configuration(dir.path(), address, directives))
-            .expect("a writable directory");
+        let text = configuration(dir.path(), address, options, more);
+        fs::write(&config, text).expect("a writable directory");
         let child = Command::new("nginx")
             .arg("-p")
             .arg(dir.path())
@@ -147,7 +151,7 @@ impl Drop for Nginx {
 }
 
 /// One process, so that ending it ends all of it.
-fn configuration(dir: &Path, address: SocketAddr, directives: &str) -> String {
+fn configuration(dir: &Path, address: SocketAddr, options: &str, more: &str) -> String {
     let dir = dir.display();
     format!(
         r#"daemon off;
@@ -166,10 +170,10 @@ http {{
     uwsgi_temp_path {dir}/uwsgi;
     scgi_temp_path {dir}/scgi;
     server {{
-        listen {address};
+        listen {address} {options};
+        {more}
         client_max_body_size 100m;
         location / {{
-            {directives}
             root {dir}/files;
             dav_methods PUT DELETE MKCOL COPY MOVE;
             create_full_put_path on;
