@@ -24,7 +24,8 @@ pub struct Cast {
     pub wire: Wire,
     /// With a certificate of its own, which it shows to an upstream.
     pub alone: Gateway,
-    pub authority: Authority,
+    /// Its files go with it.
+    _authority: Authority,
     pub database: Postgres,
 }
 
@@ -50,7 +51,7 @@ impl Cast {
             authority.ca()
         );
         let alone = Gateway::with_config(&format!("{vault}{routes}"));
-        Cast { api, etcd, one, two, wire, alone, authority, database }
+        Cast { api, etcd, one, two, wire, alone, _authority: authority, database }
     }
 
     pub fn gateways(&self) -> [&Gateway; 3] {
