@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing_appender::non_blocking::ErrorCounter;
 
-use self::backend::{Backend, Opened};
+use self::backend::Opened;
 use self::secured::Secured;
 use self::traces::Traces;
 use crate::access::Access;
@@ -34,7 +34,7 @@ use crate::config::{Config, Store};
 use crate::coordinator::{
     Coordinator, CoordinatorError, LeaseMetrics, Measured, PostgresStartError,
 };
-use crate::fences::{Bounds, Fences, FencesParts};
+use crate::fences::{Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, Exemplars, FenceMetrics, GatewayMetrics, Limits, Process};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
@@ -151,7 +151,7 @@ impl Running {
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
         let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
         let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
-        let parts = fences_parts(&config, clock, &backend, &coordinator, &fence_metrics);
+        let parts = backend.fences_parts(&config, clock, &coordinator, &fence_metrics);
         let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
         let parts = GatewayParts {
@@ -240,23 +240,6 @@ impl Running {
         if timeout(LAST_ANSWERS, self.store_tasks.wait()).await.is_err() {
             tracing::warn!("the store was not closed in time");
         }
-    }
-}
-
-fn fences_parts(
-    config: &Config,
-    clock: Clock,
-    backend: &Backend,
-    coordinator: &Arc<dyn Coordinator>,
-    metrics: &FenceMetrics,
-) -> FencesParts {
-    FencesParts {
-        store: Arc::clone(&backend.store),
-        lease: Arc::clone(&backend.lease),
-        coordinator: Arc::clone(coordinator),
-        clock,
-        bounds: bounds(config),
-        metrics: metrics.clone(),
     }
 }
 
@@ -356,12 +339,4 @@ fn token_gauges(
 
 fn limits(config: &Config) -> Limits {
     Limits { cells: config.limits.cells, connections: config.limits.connections }
-}
-
-fn bounds(config: &Config) -> Bounds {
-    Bounds {
-        waiters: u32::try_from(config.limits.waiters).unwrap_or(u32::MAX),
-        cells: config.limits.cells,
-        idle: config.limits.cell_idle,
-    }
 }

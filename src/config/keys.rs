@@ -141,13 +141,6 @@ pub(super) const KEYS: &[Key] = {
         key(S::Upstream, "settle", Kind::Duration, Default("30s")),
         key(S::Upstream, "connect_timeout", Kind::Duration, Default("5s")),
         key(S::Upstream, "idle", Kind::Duration, Default("4s")),
-        key(S::Upstream, "credential_file", Kind::File, Means("none", "/run/secrets/ledger")),
-        key(
-            S::Upstream,
-            "credential_header",
-            Kind::Text,
-            Means("`Authorization`", "Authorization"),
-        ),
         key(S::Upstream, "protocol", Kind::Choice(&["http1", "http2"]), Default("http1")),
         key(S::Upstream, "ca_file", Kind::File, Means("the system's", "/etc/fencegate/ca.pem")),
         key(
@@ -158,6 +151,13 @@ pub(super) const KEYS: &[Key] = {
         ),
         key(S::Upstream, "cert_file", Kind::File, Means("none", "/etc/fencegate/client.crt")),
         key(S::Upstream, "key_file", Kind::File, Means("none", "/etc/fencegate/client.key")),
+        key(S::Upstream, "credential_file", Kind::File, Means("none", "/run/secrets/ledger")),
+        key(
+            S::Upstream,
+            "credential_header",
+            Kind::Text,
+            Means("`Authorization`", "Authorization"),
+        ),
         key(S::Route, "name", Kind::Name, sole_name("accounts")),
         key(S::Route, "path", Kind::Pattern, Mistake("/accounts/{account}/{*rest}")),
         key(S::Route, "resource", Kind::Template, Default("{path}")),
