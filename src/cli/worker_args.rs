@@ -1,10 +1,10 @@
 //! What `fencegate run` and `fencegate lease` take alike.
 
-use super::client_args::BearerToken;
+use super::client_args::GatewayArgs;
 use super::etcd_args::EtcdArgs;
 pub(super) use crate::config::duration;
 use crate::fence::Owner;
-use crate::worker::{LeaseClient, Leases};
+use crate::worker::{LeaseClient, Leases, TlsFiles};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LeaseSource {
@@ -12,7 +12,7 @@ pub(super) struct LeaseSource {
     #[arg(long = "leases", value_name = "URL")]
     url: Option<String>,
     #[command(flatten)]
-    token: BearerToken,
+    gateway: GatewayArgs,
     #[command(flatten)]
     etcd: EtcdArgs,
 }
@@ -21,21 +21,27 @@ impl LeaseSource {
     /// Where leases come from, or what is wrong with the address. With etcd, has to be called in a
     /// tokio runtime.
     pub(super) fn leases(&self) -> Result<Leases, String> {
+        let files = self.gateway.files()?;
         match self.etcd.settings()? {
+            // Whoever asks for TLS must not get plain text.
+            Some(_) if files != TlsFiles::default() => Err(
+                "--ca-file, --cert-file and --key-file are for a gateway; give --etcd-ca-file, …"
+                    .to_owned(),
+            ),
             Some(settings) => Ok(Leases::etcd(&settings)),
-            None => self.lease_api(),
+            None => self.lease_api(&files),
         }
     }
 
-    fn lease_api(&self) -> Result<Leases, String> {
+    fn lease_api(&self, files: &TlsFiles) -> Result<Leases, String> {
         let from_environment = || match std::env::var("FENCEGATE_LEASES") {
             Ok(url) => Ok(url),
             Err(std::env::VarError::NotPresent) => Ok("http://127.0.0.1:8081".to_owned()),
             Err(std::env::VarError::NotUnicode(_)) => Err("FENCEGATE_LEASES is not UTF-8"),
         };
         let url = self.url.clone().map_or_else(from_environment, Ok)?;
-        let client = LeaseClient::new(&url).map_err(|error| error.to_string())?;
-        Ok(Leases::from(match self.token.open()? {
+        let client = LeaseClient::with_files(&url, files).map_err(|error| error.to_string())?;
+        Ok(Leases::from(match self.gateway.token()? {
             Some(token) => client.with_token(token),
             None => client,
         }))

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod commands;
+mod https;
 mod permissions;
 mod places;
 mod rotation;
