@@ -30,7 +30,7 @@ impl Secured {
         let (api, servers, clients) = (Downstream::start(), Authority::new(), Authority::new());
         let (server, ann) = (servers.sign("gateway"), clients.sign("ann"));
         let credentials = servers.dir.path().join("credentials.toml");
-        fs::write(&credentials, ANN).unwrap();
+        fs::write(&credentials, ANN).expect("a writable directory");
         let listen: String = ["leases", "admin"]
             .map(|name| {
                 let clients = clients.ca();
