@@ -124,10 +124,10 @@ fn commands_are_known_by_a_certificate_and_know_the_gateway_by_its_own() {
 fn a_command_runs_under_a_lease_that_is_renewed_over_tls() {
     let it = Secured::start();
     let script = format!(
-        "sleep 3; env | grep -c FENCEGATE_; exec curl -q -sS -x \"$FENCING_PROXY\" -T - http://{}/x </dev/null",
+        "sleep 7; exec curl -q -sS -x \"$FENCING_PROXY\" -T - http://{}/x </dev/null",
         it.gateway.proxy
     );
-    let mut command = fencegate(Path::new("/"), &["run", "--resource", "/x", "--ttl", "2s"]);
+    let mut command = fencegate(Path::new("/"), &["run", "--resource", "/x", "--ttl", "6s"]);
     command.args(["--owner-prefix", "ann", "--", "sh", "-c", &script]);
     command
         .env("FENCEGATE_LEASES", it.leases())
