@@ -10,6 +10,7 @@
 //! Deliberately absent: reading the process's own environment, which is passed in, and changing
 //! anything while the gateway runs.
 
+mod access;
 mod build;
 mod check;
 mod coordinator;
@@ -30,13 +31,17 @@ mod values;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::access::CredentialsFile;
 use crate::fence::Resource;
+use crate::live_file::Live;
 use crate::store::PostgresSettings;
 use crate::tls::{ClientFiles, ServerFiles};
+pub use access::UpstreamCredential;
 pub use coordinator::Coordinator;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
@@ -49,6 +54,8 @@ pub(crate) use values::duration;
 pub struct Config {
     /// Where to listen.
     pub listen: Listen,
+    /// Who may do what on the lease and admin listeners.
+    pub access: Access,
     /// Where marks and grants are kept.
     pub store: Store,
     /// Who issues leases and tokens.
@@ -65,6 +72,18 @@ pub struct Config {
     pub metrics: Metrics,
     /// Where traces go.
     pub telemetry: Telemetry,
+}
+
+impl Config {
+    /// The secrets that are read anew when their files change.
+    #[must_use]
+    pub fn live_files(&self) -> Vec<Arc<dyn Live>> {
+        let credentials = self.access.credentials.iter().map(|file| Arc::clone(file) as _);
+        let of_upstreams =
+            self.upstreams.iter().filter_map(|upstream| upstream.credential.as_ref());
+        let values = of_upstreams.map(|credential| Arc::clone(&credential.value) as _);
+        credentials.chain(values).collect()
+    }
 }
 
 /// `[listen]`
@@ -112,6 +131,15 @@ pub enum Protocol {
     Http2,
 }
 
+/// `[access]`
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Who is known; `None`: everybody may everything, and the listeners are on loopback.
+    pub credentials: Option<Arc<CredentialsFile>>,
+    /// Whether `/metrics` needs no credential where there are any; default no.
+    pub open_metrics: bool,
+}
+
 /// `[store]`
 #[derive(Clone, Debug)]
 pub enum Store {
@@ -140,6 +168,8 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// How long an unused connection is kept; default 4 s.
     pub idle: Duration,
+    /// What the gateway proves itself with; default nothing.
+    pub credential: Option<UpstreamCredential>,
 }
 
 /// `[[route]]`

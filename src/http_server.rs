@@ -59,6 +59,12 @@ const LIMITS: Limits = Limits {
 };
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Answers by problem documents to what `router` has nothing for. Apart from [`serve`], so that a guard can
+/// stand in front of these answers as well.
+pub(crate) fn complete(router: Router) -> Router {
+    router.fallback(no_route).method_not_allowed_fallback(method_not_allowed)
+}
+
 /// Serves `router` until `shutdown`, then takes no more connections and returns. Requests in flight
 /// go on in `tasks`, each connection ending after its answer. Without `tls` it is plain text.
 pub async fn serve(
@@ -79,7 +85,6 @@ async fn serve_within(
     shutdown: CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let router = router.fallback(no_route).method_not_allowed_fallback(method_not_allowed);
     let places = Arc::new(Semaphore::new(limits.connections));
     let next = async || {
         // A client beyond the limit waits in the kernel's queue, which is bounded too.

@@ -27,19 +27,20 @@ use tracing_appender::non_blocking::ErrorCounter;
 use self::backend::Opened;
 use self::secured::Secured;
 use self::traces::Traces;
+use crate::access::Access;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
 use crate::coordinator::{
     Coordinator, CoordinatorError, LeaseMetrics, Measured, PostgresStartError,
 };
-use crate::fences::{Bounds, Fences, FencesParts};
+use crate::fences::{Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::metrics::{Census, Exemplars, FenceMetrics, GatewayMetrics, Limits, Process};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::tls::{Handshakes, TlsError};
 use crate::token_gauges::TokenGauges;
-use crate::{http_server, lease_api};
+use crate::{http_server, lease_api, live_file};
 
 /// For clients of the lease and admin listeners, and for the store, at the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -150,14 +151,7 @@ impl Running {
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
         let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
         let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
-        let parts = FencesParts {
-            store: Arc::clone(&backend.store),
-            lease: Arc::clone(&backend.lease),
-            coordinator: Arc::clone(&coordinator),
-            clock,
-            bounds: bounds(&config),
-            metrics: fence_metrics.clone(),
-        };
+        let parts = backend.fences_parts(&config, clock, &coordinator, &fence_metrics);
         let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
         let parts = GatewayParts {
@@ -171,6 +165,7 @@ impl Running {
         };
         let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
+        let access = Access::new(config.access.credentials.clone(), clock, &registry)?;
         let ready = Arc::new(AtomicBool::new(true));
         let admin = Admin {
             fences: Arc::clone(&fences),
@@ -182,13 +177,16 @@ impl Running {
             registry: registry.clone(),
             guard: backend.guard.clone(),
             ready: Arc::clone(&ready),
+            open_metrics: config.access.open_metrics,
         };
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
-        let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
+        let leases =
+            lease_api::router(coordinator, &access, clock, lease_metrics, leases_closing.clone());
         let api_tasks = TaskTracker::new();
         spawn_count(measured, registry, admin_closing.clone(), &api_tasks);
+        api_tasks.spawn(live_file::watch(config.live_files(), admin_closing.clone()));
         spawn_api(listeners.leases, secured.leases(), leases, &leases_closing, &api_tasks);
-        let admin = admin::router(admin);
+        let admin = admin::router(admin, &access);
         spawn_api(listeners.admin, secured.admin(), admin, &admin_closing, &api_tasks);
         api_tasks.spawn(secured.watch(admin_closing.clone()));
         Ok(Running {
@@ -341,12 +339,4 @@ fn token_gauges(
 
 fn limits(config: &Config) -> Limits {
     Limits { cells: config.limits.cells, connections: config.limits.connections }
-}
-
-fn bounds(config: &Config) -> Bounds {
-    Bounds {
-        waiters: u32::try_from(config.limits.waiters).unwrap_or(u32::MAX),
-        cells: config.limits.cells,
-        idle: config.limits.cell_idle,
-    }
 }

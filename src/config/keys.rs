@@ -10,6 +10,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Section {
     Listen,
+    Access,
     Store,
     Coordinator,
     Upstream,
@@ -101,6 +102,8 @@ pub(super) const KEYS: &[Key] = {
             Means("none", "10.1.0.0/16, 192.0.2.7/32"),
         ),
         key(S::Listen, "forwarded", FORWARDED, Default("none")),
+        key(S::Access, "credentials", Kind::File, Means("none", "/etc/fencegate/credentials.toml")),
+        key(S::Access, "metrics", Kind::Choice(&["credential", "open"]), Default("credential")),
         key(S::Store, "url", Kind::Url, Default("sqlite:fencegate.db")),
         key(S::Store, "url_file", Kind::File, Means("`url` holds", "/run/secrets/store-url")),
         key(S::Store, "password_file", Kind::File, Means("none", "/run/secrets/store-password")),
@@ -148,6 +151,13 @@ pub(super) const KEYS: &[Key] = {
         ),
         key(S::Upstream, "cert_file", Kind::File, Means("none", "/etc/fencegate/client.crt")),
         key(S::Upstream, "key_file", Kind::File, Means("none", "/etc/fencegate/client.key")),
+        key(S::Upstream, "credential_file", Kind::File, Means("none", "/run/secrets/ledger")),
+        key(
+            S::Upstream,
+            "credential_header",
+            Kind::Text,
+            Means("`Authorization`", "Authorization"),
+        ),
         key(S::Route, "name", Kind::Name, sole_name("accounts")),
         key(S::Route, "path", Kind::Pattern, Mistake("/accounts/{account}/{*rest}")),
         key(S::Route, "resource", Kind::Template, Default("{path}")),
@@ -201,8 +211,9 @@ const fn key(section: Section, name: &'static str, kind: Kind, absent: Absent) -
 
 impl Section {
     /// Every section, in the order in which they are printed.
-    pub(super) const ALL: [Section; 9] = [
+    pub(super) const ALL: [Section; 10] = [
         Section::Listen,
+        Section::Access,
         Section::Store,
         Section::Coordinator,
         Section::Upstream,
@@ -220,6 +231,7 @@ impl Section {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Section::Listen => "listen",
+            Section::Access => "access",
             Section::Store => "store",
             Section::Coordinator => "coordinator",
             Section::Upstream => "upstream",

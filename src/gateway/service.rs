@@ -22,7 +22,7 @@ use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{destination, forwarded, pseudo_fields, target};
+use super::{credential, destination, forwarded, pseudo_fields, target};
 use crate::clock::{Boottime, Clock};
 use crate::config::Forwarded;
 use crate::fence::{Resource, Token};
@@ -397,6 +397,9 @@ fn outgoing(
         && let Ok(host) = HeaderValue::from_str(&upstream.authority)
     {
         request.headers_mut().insert(HOST, host);
+    }
+    if let Some(credential) = &upstream.credential {
+        credential::put_on(credential, request.headers_mut());
     }
     request
 }

@@ -34,6 +34,7 @@ const POOL_CONNECTIONS: usize = 512;
 
 pub(super) struct Upstream {
     pub(super) authority: String,
+    pub(super) credential: Option<config::UpstreamCredential>,
     tls: Option<Arc<ClientTls>>,
     protocol: Protocol,
     connect_timeout: Duration,
@@ -99,6 +100,7 @@ impl Upstream {
     ) -> Upstream {
         Upstream {
             authority: config.authority.clone(),
+            credential: config.credential.clone(),
             tls,
             protocol: config.protocol,
             connect_timeout: config.connect_timeout,

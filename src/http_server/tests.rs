@@ -21,7 +21,7 @@ async fn server(router: Router) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let (stop, tracker) = (shutdown.clone(), tasks.clone());
+    let (stop, tracker, router) = (shutdown.clone(), tasks.clone(), complete(router));
     tasks.spawn(async move { serve_within(SHORT, listener, None, router, stop, &tracker).await });
     Server { address, shutdown, tasks }
 }

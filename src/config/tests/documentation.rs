@@ -54,6 +54,7 @@ fn other_value(key: &Key) -> &'static str {
         (Section::Route, "case") => "ignore",
         (Section::Route, "buffer" | "max_body") | (Section::Limits, "head_size") => "77777",
         (Section::Limits, "head_fields" | "connections" | "waiters" | "cells") => "77",
+        (Section::Access, "metrics") => "open",
         (_, "name") => "other",
         _ => "77s",
     }
@@ -64,7 +65,13 @@ fn other_value(key: &Key) -> &'static str {
 fn every_key_changes_the_configuration() {
     let plain = format!("{:?}", Given::file(SMALL).loaded().config);
     // Those that have no effect yet or that need more than a value have tests of their own.
-    let others = ["store.url_file", "route.upstream"];
+    let others = [
+        "store.url_file",
+        "route.upstream",
+        "access.credentials",
+        "upstream.credential_file",
+        "upstream.credential_header",
+    ];
     // What TLS is made of has to be there, and to fit together: see `super::tls`.
     let of_tls = |key: &Key| {
         let is_listed =
