@@ -9,6 +9,7 @@ compile_error!(
 pub mod admin;
 mod batch;
 pub mod cli;
+mod client_address;
 pub mod clock;
 pub mod config;
 pub mod coordinator;

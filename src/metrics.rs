@@ -4,6 +4,9 @@
 //! Every series exists from the start, at zero. On the path of a request no label is looked up:
 //! each route holds its own counters.
 
+mod limits;
+mod reloads;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -11,6 +14,9 @@ use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     Registry,
 };
+
+pub use limits::LimitMetrics;
+pub use reloads::ReloadMetrics;
 
 use crate::problem::Code;
 

@@ -7,6 +7,8 @@
 
 mod backend;
 mod coordinator;
+mod descriptors;
+mod reload;
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,19 +18,22 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::backend::Opened;
+use self::reload::{Present, Reloader};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config::{Config, Store};
+use crate::config::{Config, Loaded, Sources, Store};
 use crate::coordinator::{CoordinatorError, LeaseMetrics, PostgresStartError};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
-use crate::metrics::{Census, FenceMetrics, GatewayMetrics};
+use crate::http_server::ApiBounds;
+use crate::metrics::{Census, FenceMetrics, GatewayMetrics, LimitMetrics, ReloadMetrics};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
@@ -91,7 +96,8 @@ struct Listeners {
 
 /// A gateway that serves.
 struct Running {
-    config: Arc<Config>,
+    config: Present,
+    reloads: Reloads,
     fences: Arc<Fences>,
     /// This instance's lease in the store, where it has one.
     kept: Option<Kept>,
@@ -107,19 +113,40 @@ struct Running {
     store_tasks: TaskTracker,
 }
 
-/// Serves until `shutdown`, then ends in good order.
+/// What the process is asked for from outside.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    /// To end.
+    pub shutdown: CancellationToken,
+    /// To load its configuration anew.
+    pub reload: Arc<Notify>,
+}
+
+/// The task that takes new configurations over.
+struct Reloads {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Serves until it is asked to end, then ends in good order. `loaded` is what `sources` say.
 ///
 /// # Errors
 /// See [`ServeError`]. After the start nothing fails as a whole.
-pub async fn serve(config: Config, shutdown: CancellationToken) -> Result<(), ServeError> {
-    let running = Running::start(Arc::new(config)).await?;
-    shutdown.cancelled().await;
+pub async fn serve(loaded: Loaded, sources: Sources, asked: Requests) -> Result<(), ServeError> {
+    let running = Running::start(loaded, sources, asked.reload).await?;
+    asked.shutdown.cancelled().await;
     running.stop().await;
     Ok(())
 }
 
 impl Running {
-    async fn start(config: Arc<Config>) -> Result<Running, ServeError> {
+    async fn start(
+        loaded: Loaded,
+        sources: Sources,
+        reload: Arc<Notify>,
+    ) -> Result<Running, ServeError> {
+        let config = Arc::new(loaded.config.clone());
+        descriptors::provide(&config);
         let clock = Clock::new();
         let registry = Registry::new();
         let store_tasks = TaskTracker::new();
@@ -143,10 +170,26 @@ impl Running {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
             clock,
-            metrics: GatewayMetrics::register(&registry)?,
+            metrics: Arc::new(GatewayMetrics::register(&registry)?),
+            limit_hits: LimitMetrics::register(&registry)?,
         };
-        let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
+        let api = (ApiBounds::new(config.limits.api), parts.limit_hits.clone());
+        let (gateway, acceptor) = Gateway::start(parts).map_err(ServeError::Threads)?;
         listeners.announce(&config.store, backend.instance());
+        let present = Present::new(Arc::clone(&config));
+        let reloads = Reloads::start(
+            reload,
+            Reloader {
+                sources: Arc::new(sources),
+                loaded: Arc::new(loaded),
+                present: present.clone(),
+                gateway: Arc::new(gateway.reconfigure()),
+                fences: Arc::clone(&fences),
+                api: api.0.clone(),
+                clock,
+                metrics: ReloadMetrics::register(&registry, clock.wall())?,
+            },
+        );
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
@@ -162,12 +205,14 @@ impl Running {
         };
         let ready = Arc::clone(&admin.ready);
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
-        let leases = lease_api::router(coordinator, clock, lease_metrics, leases_closing.clone());
+        let closing = leases_closing.clone();
+        let leases = lease_api::router(coordinator, clock, lease_metrics, api.clone(), closing);
         let api_tasks = TaskTracker::new();
-        spawn_api(listeners.leases, leases, leases_closing.clone(), &api_tasks);
-        spawn_api(listeners.admin, admin::router(admin), admin_closing.clone(), &api_tasks);
+        spawn_api(listeners.leases, leases, &api, leases_closing.clone(), &api_tasks);
+        spawn_api(listeners.admin, admin::router(admin), &api, admin_closing.clone(), &api_tasks);
         Ok(Running {
-            config,
+            config: present,
+            reloads,
             fences,
             kept,
             gateway,
@@ -183,12 +228,14 @@ impl Running {
     async fn stop(self) {
         tracing::info!("shutting down: not ready any more");
         self.ready.store(false, Ordering::Relaxed);
-        tokio::time::sleep(self.config.shutdown.unready).await;
+        self.reloads.stop().await;
+        let shutdown = self.config.get().shutdown.clone();
+        tokio::time::sleep(shutdown.unready).await;
         self.gateway.close();
         if let Err(error) = self.accepting.await {
             tracing::error!(%error, "accepting connections had failed");
         }
-        self.gateway.finish(self.config.shutdown.grace, &self.fences).await;
+        self.gateway.finish(shutdown.grace, &self.fences).await;
         // Last, so that a worker can renew and release for as long as its writes are let through.
         self.leases_closing.cancel();
         self.admin_closing.cancel();
@@ -217,6 +264,22 @@ impl Running {
     }
 }
 
+impl Reloads {
+    fn start(asked: Arc<Notify>, reloader: Reloader) -> Reloads {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(reloader.run(asked, stop.clone()));
+        Reloads { stop, task }
+    }
+
+    /// Nothing changes any more, and nobody keeps the gateway from ending.
+    async fn stop(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "taking new configurations over had failed");
+        }
+    }
+}
+
 /// Says as well what earlier runs left behind.
 async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
     let fences = Fences::new(parts, tasks);
@@ -229,11 +292,14 @@ async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
 fn spawn_api(
     listener: TcpListener,
     router: axum::Router,
+    bounds: &(ApiBounds, LimitMetrics),
     closing: CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let answers = tasks.clone();
-    tasks.spawn(async move { http_server::serve(listener, router, closing, &answers).await });
+    let (answers, bounds) = (tasks.clone(), bounds.clone());
+    tasks.spawn(
+        async move { http_server::serve(listener, router, bounds, closing, &answers).await },
+    );
 }
 
 impl Listeners {

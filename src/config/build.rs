@@ -11,7 +11,8 @@ use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::values::StoreUrl;
 use super::{
-    Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens, Upstream,
+    ApiLimits, Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens,
+    Upstream,
 };
 use super::{check, coordinator, pattern, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
@@ -19,6 +20,9 @@ use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 const KIB: u64 = 1024;
 /// Each costs a look into the store at each scrape, and two series.
 const MOST_RESOURCES: usize = 100;
+/// Fewer than the acquisitions that a coordinator has under way in all, which bounds those that do not
+/// wait as well.
+const MOST_LEASE_WAITERS: usize = 8_000;
 const GIB: u64 = 1024 * 1024 * KIB;
 
 /// What the only upstream and the only route are called if they have no name.
@@ -126,6 +130,8 @@ fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
     let settle = from.read("settle", values::positive_duration);
     let connect_timeout = from.read("connect_timeout", values::positive_duration);
     let idle = from.read("idle", values::duration);
+    let connections = from.read("connections", values::number(100_000));
+    let waiting = from.read("waiting", values::number(100_000));
     Some(Upstream {
         name: name?,
         authority: authority?,
@@ -133,6 +139,8 @@ fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
         settle: settle?,
         connect_timeout: connect_timeout?,
         idle: idle?,
+        connections: connections?,
+        waiting: waiting?,
     })
 }
 
@@ -159,6 +167,8 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
     let wait = from.read("wait", values::duration);
     let buffer = from.read("buffer", values::size(0, GIB));
     let max_body = from.read("max_body", values::size(1, 1024 * GIB));
+    let concurrency = if_set(from.read_if_set("concurrency", values::number(1_000_000)));
+    let rate = if_set(from.read_if_set("rate", values::rate));
     Some(Route {
         name: name?,
         path: path?,
@@ -171,7 +181,17 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
         wait: wait?,
         buffer_bytes: usize::try_from(buffer?).ok()?,
         body_bytes: max_body?,
+        concurrency: concurrency?,
+        rate: rate?,
     })
+}
+
+/// `None`: it is set, and could not be read.
+fn if_set<T>(read: Option<Option<T>>) -> Option<Option<T>> {
+    match read {
+        Some(read) => read.map(Some),
+        None => Some(None),
+    }
 }
 
 fn resource(from: &mut Reader<'_>) -> Option<String> {
@@ -210,20 +230,68 @@ fn limits(mut from: Reader<'_>) -> Option<Limits> {
     let head_fields = from.read("head_fields", values::number(10_000));
     let head_timeout = from.read("head_timeout", values::positive_duration);
     let body_timeout = from.read("body_timeout", values::positive_duration);
+    let idle_timeout = from.read("idle_timeout", values::positive_duration);
+    let keep_alive_requests = from.read("keep_alive_requests", values::number(1_000_000_000));
+    let keep_alive_age = from.read("keep_alive_age", values::positive_duration);
+    let h2_streams = from.read("h2_streams", values::number(10_000));
+    let h2_resets = from.read("h2_resets", values::number(1_000_000));
     let connections = from.read("connections", values::number(1_000_000));
+    let client_connections = from.read("client_connections", values::number(1_000_000));
+    let concurrency = if_set(from.read_if_set("client_concurrency", values::number(1_000_000)));
+    let client_rate = if_set(from.read_if_set("client_rate", values::rate));
     let waiters = from.read("waiters", values::number(1_000_000));
     let cells = from.read("cells", values::number(100_000_000));
     let cell_idle = from.read("cell_idle", values::positive_duration);
+    let api = api_limits(&mut from, client_connections);
     Some(Limits {
         head_bytes: usize::try_from(head_bytes?).ok()?,
         head_fields: head_fields?,
         head_timeout: head_timeout?,
         body_timeout: body_timeout?,
+        idle_timeout: idle_timeout?,
+        keep_alive_requests: keep_alive_requests?,
+        keep_alive_age: keep_alive_age?,
+        h2_streams: h2_streams?,
+        h2_resets: h2_resets?,
         connections: connections?,
+        client_connections: client_connections?,
+        client_concurrency: concurrency?,
+        client_rate: client_rate?,
         waiters: waiters?,
         cells: cells?,
         cell_idle: cell_idle?,
+        api: api?,
     })
+}
+
+fn api_limits(from: &mut Reader<'_>, client_connections: Option<usize>) -> Option<ApiLimits> {
+    let connections = from.read("api_connections", values::number(100_000));
+    let body = from.read("api_body_size", values::size(1024, 1024 * KIB));
+    let timeout = from.read("api_timeout", values::positive_duration);
+    let waiters = from.read("lease_waiters", values::number(MOST_LEASE_WAITERS));
+    let of_resource = from.read("resource_lease_waiters", values::number(MOST_LEASE_WAITERS));
+    let limits = ApiLimits {
+        connections: connections?,
+        client_connections: client_connections?,
+        body_bytes: usize::try_from(body?).ok()?,
+        timeout: timeout?,
+        lease_waiters: waiters?,
+        resource_lease_waiters: of_resource?,
+    };
+    // Each that waits keeps a connection, and a holder that finds none cannot renew.
+    let most = limits.connections * 3 / 4;
+    if limits.lease_waiters > most {
+        let name = if from.is_set("lease_waiters") { "lease_waiters" } else { "api_connections" };
+        let place = from.place(name);
+        let message = format!(
+            "limits.lease_waiters: {} would wait, and at most three quarters of \
+             limits.api_connections may, here {most}: holders have to be able to renew",
+            limits.lease_waiters
+        );
+        from.mistakes.push(&place, message);
+        return None;
+    }
+    Some(limits)
 }
 
 fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {

@@ -32,6 +32,7 @@ pub(super) enum Kind {
     Duration,
     Size,
     Number,
+    Rate,
     Methods,
     Resources,
     Choice(&'static [&'static str]),
@@ -111,6 +112,8 @@ pub(super) const KEYS: &[Key] = {
         key(S::Upstream, "settle", Kind::Duration, Default("30s")),
         key(S::Upstream, "connect_timeout", Kind::Duration, Default("5s")),
         key(S::Upstream, "idle", Kind::Duration, Default("4s")),
+        key(S::Upstream, "connections", Kind::Number, Default("1024")),
+        key(S::Upstream, "waiting", Kind::Number, Default("1024")),
         key(S::Route, "name", Kind::Name, sole_name("accounts")),
         key(S::Route, "path", Kind::Pattern, Mistake("/accounts/{account}/{*rest}")),
         key(S::Route, "resource", Kind::Template, Default("{path}")),
@@ -132,14 +135,29 @@ pub(super) const KEYS: &[Key] = {
         key(S::Route, "wait", Kind::Duration, Default("60s")),
         key(S::Route, "buffer", Kind::Size, Default("64KiB")),
         key(S::Route, "max_body", Kind::Size, Default("64MiB")),
+        key(S::Route, "concurrency", Kind::Number, Means("no limit", "200")),
+        key(S::Route, "rate", Kind::Rate, Means("no limit", "500/s")),
         key(S::Limits, "head_size", Kind::Size, Default("64KiB")),
         key(S::Limits, "head_fields", Kind::Number, Default("100")),
         key(S::Limits, "head_timeout", Kind::Duration, Default("10s")),
         key(S::Limits, "body_timeout", Kind::Duration, Default("30s")),
+        key(S::Limits, "idle_timeout", Kind::Duration, Default("75s")),
+        key(S::Limits, "keep_alive_requests", Kind::Number, Default("100000")),
+        key(S::Limits, "keep_alive_age", Kind::Duration, Default("1h")),
+        key(S::Limits, "h2_streams", Kind::Number, Default("100")),
+        key(S::Limits, "h2_resets", Kind::Number, Default("100")),
         key(S::Limits, "connections", Kind::Number, Default("10000")),
+        key(S::Limits, "client_connections", Kind::Number, Default("1000")),
+        key(S::Limits, "client_concurrency", Kind::Number, Means("no limit", "50")),
+        key(S::Limits, "client_rate", Kind::Rate, Means("no limit", "100/s")),
         key(S::Limits, "waiters", Kind::Number, Default("1000")),
         key(S::Limits, "cells", Kind::Number, Default("200000")),
         key(S::Limits, "cell_idle", Kind::Duration, Default("10m")),
+        key(S::Limits, "api_connections", Kind::Number, Default("1024")),
+        key(S::Limits, "api_body_size", Kind::Size, Default("16KiB")),
+        key(S::Limits, "api_timeout", Kind::Duration, Default("10s")),
+        key(S::Limits, "lease_waiters", Kind::Number, Default("768")),
+        key(S::Limits, "resource_lease_waiters", Kind::Number, Default("500")),
         key(S::Shutdown, "unready", Kind::Duration, Default("0s")),
         key(S::Shutdown, "grace", Kind::Duration, Default("30s")),
         key(S::Metrics, "resources", Kind::Resources, Means("none", "account:42, account:43")),
@@ -219,6 +237,7 @@ impl Kind {
             Kind::Duration => "duration".into(),
             Kind::Size => "size".into(),
             Kind::Number => "number".into(),
+            Kind::Rate => "rate".into(),
             Kind::Methods => "list of methods".into(),
             Kind::Resources => "list of resources".into(),
             Kind::Choice(choices) => {
@@ -229,6 +248,42 @@ impl Kind {
 }
 
 impl Key {
+    /// Whether a reload can change it. A new key of an upstream or a route has to be thought about first: it must
+    /// not change which resource a request writes to without [`crate::gateway`] seeing that.
+    pub(super) fn can_change(&self) -> bool {
+        match self.section {
+            Section::Listen | Section::Store | Section::Coordinator | Section::Metrics => false,
+            Section::Limits | Section::Shutdown => true,
+            Section::Upstream => matches!(
+                self.name,
+                "name"
+                    | "url"
+                    | "timeout"
+                    | "settle"
+                    | "connect_timeout"
+                    | "idle"
+                    | "connections"
+                    | "waiting"
+            ),
+            Section::Route => matches!(
+                self.name,
+                "name"
+                    | "path"
+                    | "resource"
+                    | "upstream"
+                    | "fenced"
+                    | "mode"
+                    | "tokens"
+                    | "drain"
+                    | "wait"
+                    | "buffer"
+                    | "max_body"
+                    | "concurrency"
+                    | "rate"
+            ),
+        }
+    }
+
     /// The key of this name in `section`.
     pub(super) fn find(section: Section, name: &str) -> Option<&'static Key> {
         section.keys().find(|key| key.name == name)

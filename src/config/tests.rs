@@ -1,5 +1,6 @@
 //! Tests of the loader, all through [`load`].
 
+mod changes;
 mod coordinator;
 mod documentation;
 mod environment;

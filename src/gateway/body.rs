@@ -1,6 +1,5 @@
 //! Bodies on their way up and down.
 
-use std::collections::VecDeque;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -9,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
+use super::load::Turn;
 use super::refusal::Refusal;
 use super::upload::Upload;
 use super::upstream::Connection;
@@ -33,8 +32,35 @@ pub(super) struct BodyLimits {
     pub(super) pause: Duration,
 }
 
-/// Parts of a body. A small one comes whole, and needs no room but this.
-type Chunks = SmallVec<[Bytes; 1]>;
+/// What was read of a body. What comes in one piece is kept as it came. Of several pieces there is a copy: each of
+/// them would keep the whole buffer that it was read into, and a client that sends byte by byte would have thousands.
+#[derive(Default)]
+struct Pieces {
+    first: Bytes,
+    copied: Vec<u8>,
+}
+
+impl Pieces {
+    fn len(&self) -> usize {
+        self.first.len() + self.copied.len()
+    }
+
+    fn push(&mut self, data: Bytes) {
+        if self.len() == 0 {
+            self.first = data;
+            return;
+        }
+        if self.copied.is_empty() {
+            self.copied.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.copied.extend_from_slice(&data);
+    }
+
+    fn whole(self) -> Option<Bytes> {
+        let whole = if self.copied.is_empty() { self.first } else { self.copied.into() };
+        (!whole.is_empty()).then_some(whole)
+    }
+}
 
 /// A request's body.
 pub(super) enum RequestBody {
@@ -45,7 +71,7 @@ pub(super) enum RequestBody {
 }
 
 pub(super) struct Streamed {
-    read: VecDeque<Bytes>,
+    read: Option<Bytes>,
     rest: Upload,
     bytes_left: u64,
     limit_bytes: u64,
@@ -83,7 +109,7 @@ pub(super) async fn read(
         return Err(too_large(limits));
     }
     if announced > limits.buffer_bytes as u64 {
-        return Ok(RequestBody::stream(Chunks::new(), body, limits));
+        return Ok(RequestBody::stream(Pieces::default(), body, limits));
     }
     watch.until(limits.until);
     within(watch, clock, pin!(collect(body, limits))).await.unwrap_or(Err(Refusal::RequestTimeout))
@@ -94,37 +120,28 @@ const fn too_large(limits: BodyLimits) -> Refusal {
 }
 
 async fn collect(mut body: Upload, limits: BodyLimits) -> Result<RequestBody, Refusal> {
-    let mut read = Chunks::new();
-    let mut length = 0;
+    let mut read = Pieces::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Refusal::BodyBroken(error.to_string()))?;
         // Trailers end here: no field of theirs is needed upstream, and some must not go on.
         let Ok(data) = frame.into_data() else { continue };
-        length += data.len();
         read.push(data);
-        if length as u64 > limits.body_bytes {
+        if read.len() as u64 > limits.body_bytes {
             return Err(too_large(limits));
         }
         if body.is_end_stream() {
             break;
         }
-        if length > limits.buffer_bytes {
+        if read.len() > limits.buffer_bytes {
             return Ok(RequestBody::stream(read, body, limits));
         }
     }
-    if read.len() <= 1 {
-        return Ok(RequestBody::Whole(read.pop()));
-    }
-    let mut whole = Vec::with_capacity(length);
-    for data in read {
-        whole.extend_from_slice(&data);
-    }
-    Ok(RequestBody::Whole(Some(whole.into())))
+    Ok(RequestBody::Whole(read.whole()))
 }
 
 impl RequestBody {
-    fn stream(read: Chunks, rest: Upload, limits: BodyLimits) -> RequestBody {
-        RequestBody::Stream(Box::new(Streamed::new(read.into_iter().collect(), rest, limits)))
+    fn stream(read: Pieces, rest: Upload, limits: BodyLimits) -> RequestBody {
+        RequestBody::Stream(Box::new(Streamed::new(read.whole(), rest, limits)))
     }
 
     /// Tells when a streamed body was handed over whole; `None` for one that is whole already.
@@ -137,7 +154,7 @@ impl RequestBody {
 }
 
 impl Streamed {
-    fn new(read: VecDeque<Bytes>, rest: Upload, limits: BodyLimits) -> Streamed {
+    fn new(read: Option<Bytes>, rest: Upload, limits: BodyLimits) -> Streamed {
         Streamed {
             read,
             rest,
@@ -151,7 +168,7 @@ impl Streamed {
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        if let Some(data) = self.read.pop_front() {
+        if let Some(data) = self.read.take() {
             return Poll::Ready(Some(Ok(data)));
         }
         loop {
@@ -222,7 +239,7 @@ impl Body for RequestBody {
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
             }
             RequestBody::Stream(stream) => {
-                let read: u64 = stream.read.iter().map(|data| data.len() as u64).sum();
+                let read = stream.read.as_ref().map_or(0, |data| data.len() as u64);
                 match stream.rest.size_hint().exact() {
                     Some(rest) => SizeHint::with_exact(read + rest),
                     None => SizeHint::new(),
@@ -234,7 +251,7 @@ impl Body for RequestBody {
 
 impl Streamed {
     fn is_end(&self) -> bool {
-        self.read.is_empty() && self.rest.is_end_stream()
+        self.read.is_none() && self.rest.is_end_stream()
     }
 }
 
@@ -242,6 +259,8 @@ impl Streamed {
 pub(super) struct ResponseBody {
     content: Content,
     watch: Option<Arc<Watch>>,
+    /// The request counts as under way until its answer was read.
+    _turn: Turn,
 }
 
 enum Content {
@@ -253,7 +272,7 @@ enum Content {
 
 impl ResponseBody {
     pub(super) const fn own(data: Bytes) -> ResponseBody {
-        ResponseBody { content: Content::Own(Some(data)), watch: None }
+        ResponseBody { content: Content::Own(Some(data)), watch: None, _turn: Turn::FREE }
     }
 
     pub(super) fn upstream(body: Incoming, connection: Connection) -> ResponseBody {
@@ -261,7 +280,16 @@ impl ResponseBody {
         if body.is_end_stream() {
             reuse(&mut connection);
         }
-        ResponseBody { content: Content::Upstream(body, connection), watch: None }
+        ResponseBody {
+            content: Content::Upstream(body, connection),
+            watch: None,
+            _turn: Turn::FREE,
+        }
+    }
+
+    pub(super) fn counted_as(mut self, turn: Turn) -> ResponseBody {
+        self._turn = turn;
+        self
     }
 
     pub(super) fn watched_by(mut self, watch: Arc<Watch>) -> ResponseBody {

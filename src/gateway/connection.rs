@@ -6,6 +6,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,8 +19,8 @@ use tokio::net::TcpStream;
 
 use super::last_words;
 use super::service::Worker;
-use super::vigil::Vigils;
-use super::watch::Watch;
+use super::threads::Thread;
+use super::watch::{Tenancy, Watch};
 use crate::problem::Code;
 
 /// What bounds a request's head.
@@ -30,19 +31,27 @@ pub(super) struct HeadLimits {
 }
 
 /// Serves a connection until its end.
-pub(super) async fn serve(
-    stream: TcpStream,
-    worker: Arc<Worker>,
-    limits: HeadLimits,
-    vigils: &Vigils,
-) {
+pub(super) async fn serve(stream: TcpStream, from: IpAddr, thread: &Arc<Thread>) {
     let _ = stream.set_nodelay(true);
-    let watch = Arc::new(Watch::new(worker.runtime.clone(), worker.tasks.clone()));
+    let worker = thread.current();
+    let Some(entered) = worker.clients.enter(from) else {
+        return turn_away(stream, &worker, "limits.client_connections");
+    };
+    let tenancy = Tenancy {
+        client: Arc::clone(&entered.client),
+        since: worker.clock.now(),
+        requests: worker.requests,
+    };
+    let watch = Arc::new(Watch::new(tenancy, worker.runtime.clone(), worker.tasks.clone()));
+    let vigils = &thread.vigils;
     let _enrolled = vigils.enrol(&watch);
+    let limits = worker.head;
     let io = TokioIo::new(Watched { stream, watch: Arc::clone(&watch), bare_answer: None });
-    let (for_service, serving) = (Arc::clone(&watch), Arc::clone(&worker));
-    let service =
-        service_fn(move |request| Arc::clone(&serving).serve(Arc::clone(&for_service), request));
+    let (for_service, thread) = (Arc::clone(&watch), Arc::clone(thread));
+    let serving = Arc::clone(&worker);
+    let service = service_fn(move |request| {
+        thread.successor(&serving).serve(Arc::clone(&for_service), request)
+    });
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(limits.bytes.max(8192))
@@ -89,6 +98,17 @@ pub(super) async fn serve(
         End::Silent | End::Overdue | End::Malformed => return,
     };
     last_words::say(stream, &worker.refuse_head(code, detail)).await;
+}
+
+/// Tells a client, if not too many are being told already, that its connection is one too many.
+pub(super) fn turn_away(stream: TcpStream, worker: &Arc<Worker>, limit: &'static str) {
+    let problem = worker.refuse_connection(limit);
+    if let Ok(place) = Arc::clone(&worker.last_words).try_acquire_owned() {
+        worker.tasks.spawn(async move {
+            last_words::say(stream, &problem).await;
+            drop(place);
+        });
+    }
 }
 
 /// How a connection ended, as far as the client may have to be told.

@@ -3,17 +3,23 @@
 //! A pure function of the configuration and the normal path. The resource comes from the route
 //! alone; nothing else in the request can name it.
 
+mod comparison;
+
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use matchit::Params;
 
-use crate::config::{Config, Fenced, Mode, Route as RouteConfig, Tokens};
+use super::load::RouteLoad;
+use crate::config::{Config, Fenced, Mode, Rate, Route as RouteConfig, Tokens};
 use crate::fence::Terms;
 use crate::fences::Demand;
 use crate::metrics::{GatewayMetrics, RouteMetrics, UNMATCHED_ROUTE};
+
+pub(super) use comparison::{Comparison, compare};
 
 /// Matches every path, `/` included, although matchit's catch-all does not.
 const EVERY_PATH: &str = "/{*rest}";
@@ -32,6 +38,7 @@ pub(super) struct RouteTable {
 /// One route, ready for use.
 pub(super) struct Route {
     pub(super) name: Arc<str>,
+    path: String,
     pub(super) upstream_name: Arc<str>,
     pub(super) upstream: usize,
     pub(super) demand: Demand,
@@ -39,10 +46,16 @@ pub(super) struct Route {
     pub(super) timeout: Duration,
     pub(super) buffer_bytes: usize,
     pub(super) body_bytes: u64,
+    /// Requests that it lets in at a time and in a span of time.
+    pub(super) lets_in: (Option<usize>, Option<Rate>),
+    pub(super) load: Arc<RouteLoad>,
     pub(super) metrics: RouteMetrics,
     fenced: Fenced,
     template: Vec<Part>,
 }
+
+/// What routes have under way, by their names: it outlasts a table.
+pub(super) type RouteLoads = HashMap<String, Arc<RouteLoad>>;
 
 enum Part {
     Text(String),
@@ -58,12 +71,13 @@ impl RouteTable {
     pub(super) fn new(
         config: &Config,
         metrics: &GatewayMetrics,
+        loads: &RouteLoads,
     ) -> Result<RouteTable, matchit::InsertError> {
         let mut paths = matchit::Router::new();
         let mut routes = Vec::new();
         for (at, route) in config.routes.iter().enumerate() {
             paths.insert(route.path.clone(), at)?;
-            routes.push(Arc::new(Route::new(config, route, metrics)));
+            routes.push(Arc::new(Route::new(config, route, metrics, loads)));
         }
         let everything = config.routes.iter().position(|route| route.path == EVERY_PATH);
         if let Some(everything) = everything
@@ -83,10 +97,16 @@ impl RouteTable {
 }
 
 impl Route {
-    fn new(config: &Config, route: &RouteConfig, metrics: &GatewayMetrics) -> Route {
+    fn new(
+        config: &Config,
+        route: &RouteConfig,
+        metrics: &GatewayMetrics,
+        loads: &RouteLoads,
+    ) -> Route {
         let upstream = &config.upstreams[route.upstream];
         Route {
             name: Arc::from(route.name.as_str()),
+            path: route.path.clone(),
             upstream_name: Arc::from(upstream.name.as_str()),
             upstream: route.upstream,
             demand: demand(route, upstream.settle),
@@ -94,6 +114,8 @@ impl Route {
             timeout: upstream.timeout,
             buffer_bytes: route.buffer_bytes,
             body_bytes: route.body_bytes,
+            lets_in: (route.concurrency, route.rate),
+            load: loads.get(&route.name).cloned().unwrap_or_default(),
             metrics: metrics.route(&route.name),
             fenced: route.fenced.clone(),
             template: parts(&route.resource),
@@ -110,6 +132,13 @@ impl Route {
                 let is_method = |fenced: &String| fenced.eq_ignore_ascii_case(method.as_str());
                 methods.iter().any(|fenced| is_disguised || is_method(fenced))
             }
+        }
+    }
+
+    fn listed_methods(&self) -> &[String] {
+        match &self.fenced {
+            Fenced::Writes => &[],
+            Fenced::Only(methods) => methods,
         }
     }
 

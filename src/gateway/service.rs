@@ -3,18 +3,22 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use http::header::{EXPECT, HOST};
+use http::header::{CONNECTION, EXPECT, HOST};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::body::{self, BodyLimits, RequestBody, ResponseBody};
+use super::connection::HeadLimits;
 use super::forward::{self, Forward, Origin};
 use super::head::{self, Signs};
+use super::load::{self, ClientLimits, Clients, Turn};
 use super::refusal::Refusal;
 use super::route::{Route, RouteTable, is_read};
 use super::sending::Sending;
@@ -23,9 +27,10 @@ use super::upstream::Upstream;
 use super::watch::Watch;
 use super::{destination, target};
 use crate::clock::{Boottime, Clock};
+use crate::config::Config;
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
-use crate::metrics::RouteMetrics;
+use crate::metrics::{LimitMetrics, RouteMetrics};
 use crate::problem::{Code, Problem};
 use crate::trace::{TraceId, TraceIds};
 
@@ -34,11 +39,23 @@ pub(super) struct Worker {
     pub(super) fences: Arc<Fences>,
     pub(super) routes: RouteTable,
     pub(super) upstreams: Vec<Arc<Upstream>>,
+    pub(super) head: HeadLimits,
     pub(super) body_timeout: Duration,
+    pub(super) client_limits: ClientLimits,
+    /// Of one connection.
+    pub(super) requests: u32,
+    pub(super) clients: Arc<Clients>,
+    pub(super) limit_hits: LimitMetrics,
     pub(super) clock: Clock,
     pub(super) traces: TraceIds,
     pub(super) tasks: TaskTracker,
     pub(super) runtime: Handle,
+    /// For telling clients that their connection is one too many.
+    pub(super) last_words: Arc<Semaphore>,
+    /// Another one serves from now on.
+    pub(super) is_replaced: AtomicBool,
+    /// What it was made of.
+    pub(super) config: Arc<Config>,
 }
 
 /// A fenced write before it is admitted.
@@ -75,7 +92,10 @@ impl Worker {
         watch.serving();
         // Lent from here on: to move a head costs more than what is done to it.
         let (mut parts, body) = request.into_parts();
-        let answer = self.answer(&watch, &mut parts, body).await;
+        let mut answer = self.answer(&watch, &mut parts, body).await;
+        if watch.is_spent() && parts.version < Version::HTTP_2 {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         Ok(answer.map(|body| body.watched_by(watch)))
     }
 
@@ -99,10 +119,10 @@ impl Worker {
             Context { route: None, resource: None, token: None, method: &method, trace_id };
         let (path, signs) = match judged {
             Ok(judged) => judged,
-            Err(refusal) => return self.refuse_unmatched(&refusal, &context, started),
+            Err(refusal) => return self.refuse_unmatched(watch, refusal, &context, started),
         };
         let Some((route, resource)) = self.routes.find(&path) else {
-            return self.refuse_unmatched(&Refusal::NoRoute, &context, started);
+            return self.refuse_unmatched(watch, Refusal::NoRoute, &context, started);
         };
         context.route = Some(route);
         context.resource = Some(&resource);
@@ -124,6 +144,8 @@ impl Worker {
         context: &mut Context<'_>,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let Matched { route, resource, signs, watch, started } = matched;
+        let client = &watch.tenancy.client;
+        let turn = Turn::take(client, &self.client_limits, &route.load, route.lets_in, started)?;
         let claim = self.claim(route, resource, parts, signs);
         let claim = self.unless_observed(route, claim, context)?.flatten();
         context.token = claim.as_ref().map(|claim| claim.token);
@@ -144,7 +166,8 @@ impl Worker {
         let upload = request.body_mut().on_sent();
         let (upstream, on_watch) = (Arc::clone(upstream), Arc::clone(watch));
         let right = permit.as_ref().and_then(Permit::right);
-        let sending = Sending::new(request, right, upstream, on_watch, self.clock, now);
+        let sending =
+            Sending::new(request, right, upstream, on_watch, self.clock, now, turn.clone());
         let answer = match permit {
             Some(permit) => {
                 let origin = Origin {
@@ -161,7 +184,7 @@ impl Worker {
         let mut response = answer?;
         route.metrics.request.observe(answered.since(started).as_secs_f64());
         head::strip_answer(response.headers_mut());
-        Ok(response)
+        Ok(response.map(|body| body.counted_as(turn)))
     }
 
     /// Under `mode = "observe"` a refusal is only counted: `None`.
@@ -240,13 +263,16 @@ impl Worker {
     /// Refuses what has no route, and counts it as a request of the route `none`.
     fn refuse_unmatched(
         &self,
-        refusal: &Refusal,
+        watch: &Watch,
+        refusal: Refusal,
         context: &Context<'_>,
         started: Boottime,
     ) -> Response<ResponseBody> {
         let RouteMetrics { reads, writes, .. } = &self.routes.unmatched;
         if is_read(context.method) { reads } else { writes }.inc();
-        self.refuse(refusal, context, started)
+        let charged = load::charge(&watch.tenancy.client, &self.client_limits, started);
+        let refusal = charged.map_or_else(Refusal::Limited, |()| refusal);
+        self.refuse(&refusal, context, started)
     }
 
     fn refuse(
@@ -265,6 +291,9 @@ impl Worker {
 
     fn count(&self, event: &'static str, refusal: &Refusal, context: &Context<'_>) {
         let code = refusal.code();
+        if let Refusal::Limited(limited) = refusal {
+            self.limit_hits.hit(limited.limit);
+        }
         context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(code);
         tracing::warn!(
             code = code.as_str(),
@@ -279,6 +308,12 @@ impl Worker {
             trace_id = %context.trace_id,
             "{event}"
         );
+    }
+
+    /// Counts and logs a connection that is one too many, and puts it into words.
+    pub(super) fn refuse_connection(&self, limit: &'static str) -> Problem {
+        self.limit_hits.hit(limit);
+        self.refuse_head(Code::Overloaded, "too many connections are open; try again later")
     }
 
     /// Counts and logs a head that is refused before it is a request, and puts it into words.

@@ -1,19 +1,18 @@
 //! What a client connection's two halves, the bytes and the requests, tell each other.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
+use super::load::Client;
 use crate::clock::Boottime;
+use crate::config::Limits;
 
 const NO_LIMIT: u64 = u64::MAX;
-
-/// How long a connection may rest between two requests: as long as nginx and most clients allow.
-const REST: Duration = Duration::from_secs(75);
 
 /// How long a client is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +21,34 @@ pub(super) struct Patience {
     pub(super) head: Duration,
     /// While it takes nothing of an answer.
     pub(super) answer: Duration,
+    /// Between two requests.
+    pub(super) rest: Duration,
+    /// From the begin of its connection until the last request on it.
+    pub(super) age: Duration,
+}
+
+impl Patience {
+    pub(super) const fn new(limits: &Limits) -> Patience {
+        Patience {
+            head: limits.head_timeout,
+            answer: limits.body_timeout,
+            rest: limits.idle_timeout,
+            age: limits.keep_alive_age,
+        }
+    }
+}
+
+/// Whose connection it is, and for how long.
+pub(super) struct Tenancy {
+    pub(super) client: Arc<Client>,
+    pub(super) since: Boottime,
+    /// Requests that it may bring.
+    pub(super) requests: u32,
 }
 
 /// All of one connection is on one thread, so no order between the fields has to be kept.
-#[derive(Debug)]
 pub(super) struct Watch {
+    pub(super) tenancy: Tenancy,
     /// The runtime of the connection's thread.
     pub(super) runtime: Handle,
     /// Work of that thread that has to end before the thread does.
@@ -39,7 +61,10 @@ pub(super) struct Watch {
     uploads: AtomicU32,
     /// Bytes of a next head have arrived.
     head_begun: AtomicBool,
-    has_served: AtomicBool,
+    /// Requests that were begun. It wraps.
+    requests: AtomicU32,
+    /// The next answer is the last.
+    spent: AtomicBool,
     /// The client does not take what is written.
     stuck: AtomicBool,
     /// The watchman's rounds since what the client is waited for began.
@@ -53,15 +78,17 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(runtime: Handle, tasks: TaskTracker) -> Watch {
+    pub(super) fn new(tenancy: Tenancy, runtime: Handle, tasks: TaskTracker) -> Watch {
         Watch {
+            tenancy,
             runtime,
             tasks,
             serving: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             uploads: AtomicU32::new(0),
             head_begun: AtomicBool::new(false),
-            has_served: AtomicBool::new(false),
+            requests: AtomicU32::new(0),
+            spent: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             limit: AtomicU64::new(NO_LIMIT),
@@ -106,7 +133,11 @@ impl Watch {
         self.answered.store(false, Ordering::Relaxed);
         self.head_begun.store(false, Ordering::Relaxed);
         self.serving.store(true, Ordering::Relaxed);
-        self.has_served.store(true, Ordering::Relaxed);
+        let requests = self.requests().wrapping_add(1);
+        self.requests.store(requests, Ordering::Relaxed);
+        if requests == self.tenancy.requests {
+            self.spent.store(true, Ordering::Relaxed);
+        }
         self.looks.store(0, Ordering::Relaxed);
     }
 
@@ -159,8 +190,26 @@ impl Watch {
         self.head_begun.load(Ordering::Relaxed)
     }
 
-    pub(super) fn has_served(&self) -> bool {
-        self.has_served.load(Ordering::Relaxed)
+    /// How many requests were begun.
+    pub(super) fn requests(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection has to end after the answer to the request in work.
+    pub(super) fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed)
+    }
+
+    /// At each of the watchman's rounds: lets the connection grow old.
+    pub(super) fn grow_old(&self, now: Boottime, patience: &Patience) {
+        if now.since(self.tenancy.since) > patience.age {
+            self.spent.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins to wait anew: what a round means has changed.
+    pub(super) fn wait_anew(&self) {
+        self.looks.store(0, Ordering::Relaxed);
     }
 
     /// At each of the watchman's rounds: whether the client has used up its time.
@@ -180,7 +229,7 @@ impl Watch {
         } else if self.has_head_begun() {
             patience.head
         } else {
-            REST
+            patience.rest
         };
         period * self.looks.load(Ordering::Relaxed) > limit
     }

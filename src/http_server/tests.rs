@@ -3,8 +3,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
-const SHORT: Limits =
-    Limits { connections: 2, head: Duration::from_millis(300), write: Duration::from_millis(300) };
+const SHORT: ApiLimits = ApiLimits {
+    connections: 2,
+    client_connections: 2,
+    body_bytes: 16,
+    timeout: Duration::from_millis(300),
+    lease_waiters: 1,
+    resource_lease_waiters: 1,
+};
 const DEADLINE: Duration = Duration::from_secs(20);
 
 struct Server {
@@ -18,7 +24,9 @@ async fn server(router: Router) -> Server {
     let address = listener.local_addr().unwrap();
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (stop, tracker) = (shutdown.clone(), tasks.clone());
-    tasks.spawn(async move { serve_within(SHORT, listener, router, stop, &tracker).await });
+    let hits = LimitMetrics::register(&prometheus::Registry::new()).unwrap();
+    let bounds = (ApiBounds::new(SHORT), hits);
+    tasks.spawn(async move { serve(listener, router, bounds, stop, &tracker).await });
     Server { address, shutdown, tasks }
 }
 
@@ -100,9 +108,24 @@ async fn shutdown_lets_a_request_in_flight_finish() {
 
 #[tokio::test]
 async fn a_body_that_does_not_end_is_given_up() {
-    let echo = async |body: Body| read_body_within(SHORT.head, body).await;
+    let echo = async |body: Body| read_body(body).await;
     let server = server(Router::new().route("/", axum::routing::post(echo))).await;
     let answer =
         exchange(&server, "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc").await;
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("request_timeout"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_given_up() {
+    let echo = async |body: Body| read_body(body).await;
+    let server = server(Router::new().route("/", axum::routing::post(echo))).await;
+    let post = |body: &str| {
+        let length = body.len();
+        format!(
+            "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    };
+    assert!(exchange(&server, &post("sixteen bytes ok")).await.ends_with("sixteen bytes ok"));
+    let answer = exchange(&server, &post("seventeen are not")).await;
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("body_too_large"), "{answer}");
 }

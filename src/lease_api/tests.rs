@@ -10,7 +10,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use super::*;
+use crate::config::ApiLimits;
 use crate::coordinator::Embedded;
+use crate::http_server;
 use crate::metrics::{Operation, StoreMetrics};
 use crate::store::Database;
 
@@ -34,6 +36,18 @@ struct Answer {
     body: Value,
 }
 
+fn bounds() -> (ApiBounds, LimitMetrics) {
+    let limits = ApiLimits {
+        connections: 1024,
+        client_connections: 1024,
+        body_bytes: 16 * 1024,
+        timeout: Duration::from_secs(10),
+        lease_waiters: 6,
+        resource_lease_waiters: 4,
+    };
+    (ApiBounds::new(limits), LimitMetrics::register(&Registry::new()).unwrap())
+}
+
 impl Server {
     async fn start() -> Server {
         let directory = tempfile::tempdir().unwrap();
@@ -44,11 +58,15 @@ impl Server {
         let metrics = LeaseMetrics::register(&Registry::new()).unwrap();
         let embedded = Embedded::start(&database, clock, &tasks, metrics.clone()).await.unwrap();
         let shutdown = CancellationToken::new();
-        let router = router(Arc::new(embedded), clock, metrics.clone(), shutdown.clone());
+        let bounds = bounds();
+        let router =
+            router(Arc::new(embedded), clock, metrics.clone(), bounds.clone(), shutdown.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (routes, stop, tracker) = (router.clone(), shutdown.clone(), tasks.clone());
-        tasks.spawn(async move { http_server::serve(listener, routes, stop, &tracker).await });
+        tasks.spawn(
+            async move { http_server::serve(listener, routes, bounds, stop, &tracker).await },
+        );
         let client = Client::builder().no_proxy().timeout(DEADLINE).build().unwrap();
         Server {
             address,

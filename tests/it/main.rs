@@ -16,10 +16,12 @@ mod foreign;
 mod handover;
 mod late_bytes;
 mod leases;
+mod limits;
 mod no_way_around;
 mod observability;
 mod observe;
 mod readme;
+mod reload;
 mod run;
 mod run_gateway;
 #[path = "../servers.rs"]
