@@ -1,9 +1,9 @@
 //! The admin listener: metrics, health, and a look at the fences.
 
 mod history;
+mod readiness;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -15,6 +15,7 @@ use http::{StatusCode, Uri};
 use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
+pub use self::readiness::Readiness;
 use crate::coordinator::Guard;
 use crate::fence::{Resource, Token};
 use crate::fences::{DoubtView, Fences, LeftView, OperatorRaise, Refused};
@@ -41,7 +42,7 @@ pub struct Admin {
     /// Watches over the coordinator's history; `None` if that is in the store itself.
     pub guard: Option<Arc<Guard>>,
     /// Whether new requests are welcome.
-    pub ready: Arc<AtomicBool>,
+    pub ready: Arc<Readiness>,
 }
 
 /// The listener's paths.
@@ -76,12 +77,9 @@ async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Proble
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
-    if !admin.ready.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
-    } else if !admin.fences.is_live() {
-        (StatusCode::SERVICE_UNAVAILABLE, "the lease of this instance in the store is over\n")
-    } else {
-        (StatusCode::OK, "ready\n")
+    match admin.ready.unready(admin.fences.is_live()) {
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        None => (StatusCode::OK, "ready\n"),
     }
 }
 

@@ -13,7 +13,6 @@ mod reload;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prometheus::Registry;
@@ -26,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use self::backend::Opened;
 use self::reload::{Present, Reloader};
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, Readiness};
 use crate::clock::Clock;
 use crate::config::{Config, Loaded, Sources, Store};
 use crate::coordinator::{CoordinatorError, LeaseMetrics, PostgresStartError};
@@ -102,7 +101,7 @@ struct Running {
     /// This instance's lease in the store, where it has one.
     kept: Option<Kept>,
     gateway: Gateway,
-    ready: Arc<AtomicBool>,
+    ready: Arc<Readiness>,
     /// Ends the lease listener and the acquisitions that wait.
     leases_closing: CancellationToken,
     admin_closing: CancellationToken,
@@ -201,7 +200,7 @@ impl Running {
             census: Arc::new(Census::register(&registry)?),
             registry,
             guard,
-            ready: Arc::new(AtomicBool::new(true)),
+            ready: Arc::new(Readiness::new(clock)),
         };
         let ready = Arc::clone(&admin.ready);
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
@@ -227,7 +226,7 @@ impl Running {
 
     async fn stop(self) {
         tracing::info!("shutting down: not ready any more");
-        self.ready.store(false, Ordering::Relaxed);
+        self.ready.end();
         self.reloads.stop().await;
         let shutdown = self.config.get().shutdown.clone();
         tokio::time::sleep(shutdown.unready).await;

@@ -62,10 +62,25 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Starts a gateway and waits until it is ready.
     pub(crate) fn start(lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
+        Gateway::start_with(lab, backing, "", "")
+    }
+
+    /// The same with every limit by client and by route, none of which is ever reached.
+    pub(crate) fn start_limited(lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
+        let route = "concurrency = 1000000\nrate = \"1000000/s\"\n";
+        let limits = "[limits]\nclient_concurrency = 1000000\nclient_rate = \"1000000/s\"\n";
+        Gateway::start_with(lab, backing, route, limits)
+    }
+
+    /// With these further settings of its fenced route, and these tables.
+    fn start_with(lab: &Lab<'_>, backing: &Backing, route: &str, tables: &str) -> Result<Gateway> {
         let (proxy, leases, admin) = (free_address()?, free_address()?, free_address()?);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let config = lab.directory().join(format!("fencegate{number}.toml"));
-        fs::write(&config, configuration([proxy, leases, admin], backing, lab.upstream))?;
+        fs::write(
+            &config,
+            configuration([proxy, leases, admin], backing, lab.upstream, route, tables),
+        )?;
         let mut command = pinned(&lab.cores.proxy, Path::new(env!("CARGO_BIN_EXE_fencegate")));
         command.args(["serve", "--config"]).arg(&config);
         let mut server = Server::start(&format!("fencegate{number}"), command, lab.directory())?;
@@ -89,6 +104,8 @@ fn configuration(
     [proxy, leases, admin]: [SocketAddr; 3],
     backing: &Backing,
     upstream: SocketAddr,
+    route: &str,
+    tables: &str,
 ) -> String {
     let Backing { store, coordinator } = backing;
     format!(
@@ -112,6 +129,7 @@ name     = "held"
 path     = "/heldwith/{{id}}"
 resource = "held-{{id}}"
 upstream = "bare"
+{route}
 
 [[route]]
 name     = "ordered"
@@ -125,7 +143,7 @@ name     = "unfenced"
 path     = "/unfenced/{{id}}"
 upstream = "bare"
 fenced   = []
-"#,
+{tables}"#,
     )
 }
 

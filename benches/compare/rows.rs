@@ -19,6 +19,8 @@ pub(crate) enum Row {
     Startup,
     /// Memory of 100,000 active resources
     Memory,
+    /// CPU per request with limits by client and by route against none
+    Limits,
     /// CPU per request with PostgreSQL, etcd and three instances against one machine's
     Shared,
     /// Raises per second in PostgreSQL, in parallel against one at a time
@@ -90,6 +92,7 @@ impl Row {
             Row::Raises => "raises",
             Row::Startup => "startup",
             Row::Memory => "memory",
+            Row::Limits => "limits",
             Row::Shared => "shared",
             Row::SharedRaises => "pg-raises",
             Row::Pgbench => "pgbench",
@@ -113,6 +116,7 @@ impl Row {
             // "No growth", with room for the scatter of a few milliseconds.
             Row::Startup => (Some(AtMost(1.2)), None),
             Row::Memory => (Some(AtMost(64.0)), None),
+            Row::Limits => (Some(AtMost(1.05)), Some(AtMost(1.02))),
             Row::Shared => (Some(AtMost(1.05)), None),
             Row::SharedRaises => (Some(AtLeast(10.0)), None),
             Row::Pgbench => (Some(AtLeast(0.5)), Some(AtLeast(1.5))),

@@ -17,6 +17,8 @@ use crate::metrics::{Operation, StoreMetrics};
 use crate::store::Database;
 
 const DEADLINE: Duration = Duration::from_secs(20);
+/// Acquisitions that may wait.
+const WAITERS: usize = 6;
 
 /// The lease API on a port of its own, over a store in a directory of its own.
 struct Server {
@@ -42,8 +44,8 @@ fn bounds() -> (ApiBounds, LimitMetrics) {
         client_connections: 1024,
         body_bytes: 16 * 1024,
         timeout: Duration::from_secs(10),
-        lease_waiters: 6,
-        resource_lease_waiters: 4,
+        lease_waiters: WAITERS,
+        resource_lease_waiters: WAITERS,
     };
     (ApiBounds::new(limits), LimitMetrics::register(&Registry::new()).unwrap())
 }
@@ -326,10 +328,10 @@ async fn those_who_wait_leave_room_for_holders() {
         let request = http::Request::post("/v1/leases/r").body(body).unwrap();
         hyper::service::Service::call(&service, request)
     };
-    for _ in 0..WAITING {
+    for _ in 0..WAITERS {
         server.tasks.spawn(wait());
     }
-    server.until_waiters(WAITING.try_into().unwrap()).await;
+    server.until_waiters(WAITERS.try_into().unwrap()).await;
     let refused = wait().await.unwrap();
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     let impatient = server.post("/v1/leases/r", json!({"owner": "b"})).await;

@@ -112,7 +112,7 @@ fn no_path_of_random_tables_is_renamed_unseen() {
         "/b/{x}/{*r}",
     ];
     let resources = ["{path}", "same", "own"];
-    let mut draw = |random: &mut fastrand::Rng| {
+    let draw = |random: &mut fastrand::Rng| {
         let mut routes = Vec::new();
         for _ in 0..random.usize(1..5) {
             let pattern = patterns[random.usize(..patterns.len())];
