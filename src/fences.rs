@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -104,6 +105,8 @@ pub struct Fences {
     lease: Mutex<Arc<InstanceLease>>,
     coordinator: Arc<dyn Coordinator>,
     shared: Arc<Shared>,
+    /// Where the store and the coordinator have their connections.
+    home: Handle,
     /// No instance that left a grant behind was alive at this moment or later.
     dead_since: Boottime,
     bounds: Mutex<Bounds>,
@@ -148,7 +151,7 @@ impl Shared {
 
 impl Fences {
     /// Starts with nothing in memory, and spawns what gives grants back. A store that is not shared
-    /// must be this process's alone from before this call.
+    /// must be this process's alone from before this call. Called on the runtime that serves them both.
     #[must_use]
     pub fn new(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
         let (over, queue) = mpsc::channel(housekeeping::QUEUE_GRANTS);
@@ -176,6 +179,7 @@ impl Fences {
                 last_grant: AtomicI64::new(0),
                 making_way: DashMap::new(),
             }),
+            home: Handle::current(),
             dead_since: clock.now(),
             bounds: Mutex::new(bounds),
         }
@@ -215,13 +219,13 @@ impl Fences {
     /// # Errors
     /// See [`Refused`]. Nothing was forwarded.
     pub async fn admit(
-        &self,
+        self: &Arc<Self>,
         resource: &Resource,
         token: Token,
         demand: &Demand,
         trace_id: TraceId,
     ) -> Result<Permit, Refused> {
-        let asked = Asked::new(trace_id);
+        let asked = Arc::new(Asked::new(trace_id));
         let decided = self.decide(resource, token, demand, &asked);
         match demand.limit {
             Some(limit) => timeout(limit, decided).await.unwrap_or_else(|_| Err(asked.is_silent())),
@@ -230,11 +234,11 @@ impl Fences {
     }
 
     async fn decide(
-        &self,
+        self: &Arc<Self>,
         resource: &Resource,
         token: Token,
         demand: &Demand,
-        asked: &Asked,
+        asked: &Arc<Asked>,
     ) -> Result<Permit, Refused> {
         let give_up_at = self.shared.clock.now() + demand.wait;
         let mut draining = None;
@@ -259,8 +263,9 @@ impl Fences {
                     return Ok(Permit::new(Arc::clone(&slot), rank, &demand.terms));
                 }
                 Step::Stale(highest) => return Err(Refused::Stale { highest }),
-                Step::Load => self.load(&slot).await?,
-                Step::Confirm | Step::Grant => self.raise(&slot, token, demand, asked).await?,
+                Step::Load | Step::Confirm | Step::Grant => {
+                    self.converse(&slot, token, demand, asked).await?;
+                }
                 Step::Closing => self.wait_for_successor(&slot, changed).await?,
                 Step::Drain { again_at, cut } => {
                     if cut {

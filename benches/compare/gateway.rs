@@ -163,6 +163,17 @@ pub(crate) async fn acquire(leases: &mut Client, id: &str) -> Result<Token> {
     Ok(serde_json::from_slice::<Lease>(&body).context("reading a lease")?.token)
 }
 
+/// Gives the lease of [`held_path`]`(id)` back.
+pub(crate) async fn release(leases: &mut Client, id: &str, token: Token) -> Result<()> {
+    let request = Request::delete(format!("/v1/leases/held-{id}?owner=bench&token={token}"))
+        .body(Full::default())?;
+    let (status, body) = leases.send(request).await.context("giving a lease back")?;
+    if status != StatusCode::NO_CONTENT {
+        bail!("giving a lease back: {status}: {}", String::from_utf8_lossy(&body));
+    }
+    Ok(())
+}
+
 /// Writes once; anything but success is an error.
 pub(crate) async fn put(proxy: &mut Client, path: &str, token: Token) -> Result<()> {
     static BODY: [u8; 256] = [b'x'; 256];

@@ -178,7 +178,7 @@ async fn commits(lab: &Lab<'_>, database: &Postgres) -> Result<Vec<f64>> {
 }
 
 /// From asking for the lease to the first accepted write, while another gateway has the grant of the
-/// one before.
+/// one before, whose worker has given its lease back.
 fn take_over(lab: &Lab<'_>, cluster: &Cluster, table: &mut Table) -> Result<()> {
     let [one, two, ..] = cluster.gateways.as_slice() else { bail!("there are three gateways") };
     let times = lab.block_on(async {
@@ -195,6 +195,7 @@ fn take_over(lab: &Lab<'_>, cluster: &Cluster, table: &mut Table) -> Result<()> 
             let token = gateway::acquire(leases, "handed-over").await?;
             gateway::put(proxy, &path, token).await?;
             times.push(millis(lab.clock.now().since(begin)));
+            gateway::release(leases, "handed-over", token).await?;
         }
         Ok(times)
     })?;

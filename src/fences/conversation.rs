@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::futures::Notified;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::elsewhere::await_others;
 use super::{Demand, Fences, Refused, Slot, Waiting};
@@ -54,7 +55,31 @@ impl Fences {
             .map_err(|_| StoreError("its grant could not be given back".into()).into())
     }
 
-    pub(super) async fn load(&self, slot: &Slot) -> Result<(), Refused> {
+    /// Finds out what the cell lacks about this token. The store and the coordinator are asked where their
+    /// connections live: each question from another thread would wake two threads more.
+    pub(super) async fn converse(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        token: Token,
+        demand: &Demand,
+        asked: &Arc<Asked>,
+    ) -> Result<(), Refused> {
+        let (fences, slot) = (Arc::clone(self), Arc::clone(slot));
+        let (demand, asked) = (*demand, Arc::clone(asked));
+        let conversation = self.home.spawn(async move {
+            fences.load(&slot).await?;
+            fences.raise(&slot, token, &demand, &asked).await
+        });
+        match AbortOnDropHandle::new(conversation).await {
+            Ok(ended) => ended,
+            Err(ended) => Err(StoreError(ended.to_string().into()).into()),
+        }
+    }
+
+    async fn load(&self, slot: &Slot) -> Result<(), Refused> {
+        if slot.cell().is_loaded() {
+            return Ok(());
+        }
         let _turn = turn(slot).await?;
         if slot.cell().is_loaded() {
             return Ok(());
@@ -65,7 +90,7 @@ impl Fences {
         Ok(())
     }
 
-    pub(super) async fn raise(
+    async fn raise(
         &self,
         slot: &Arc<Slot>,
         token: Token,
@@ -149,6 +174,7 @@ impl Fences {
         trace_id: Option<TraceId>,
     ) -> Result<(), StoreError> {
         let Raise { rank, grant, owner, .. } = raise.clone();
+        let times_given_back = slot.times_given_back.load(Ordering::Acquire);
         let Raised { mark, elsewhere } = {
             let _timed = self.shared.metrics.raise.start_timer();
             // In the name of the lease that this place is under: if that one is over, the store refuses.
@@ -165,7 +191,7 @@ impl Fences {
             }
         }
         if elsewhere {
-            await_others(slot, mark.rank);
+            await_others(slot, mark.rank, times_given_back);
         }
         self.release_over(slot);
         slot.changed.notify_waiters();

@@ -5,6 +5,7 @@
 //! on the strength of what a notification says, only of what the store answers.
 
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -51,10 +52,10 @@ impl Member for Fences {
         match resource {
             Some(resource) => {
                 if let Some(slot) = self.slots.get(resource) {
-                    slot.given_back.notify_waiters();
+                    slot.tell_given_back();
                 }
             }
-            None => self.slots.iter().for_each(|slot| slot.given_back.notify_waiters()),
+            None => self.slots.iter().for_each(|slot| slot.tell_given_back()),
         }
     }
 
@@ -162,11 +163,13 @@ async fn until(shared: &Shared, moment: Option<Boottime>) {
     }
 }
 
-/// Asks the store until no other instance has a grant below `rank`, or it does not matter any more.
-pub(super) fn await_others(slot: &Arc<Slot>, rank: Rank) {
+/// Asks the store until no other instance has a grant below `rank`, or it does not matter any more. The store
+/// said that one has when `times` grants had been given back: until another one is, it is not asked again.
+pub(super) fn await_others(slot: &Arc<Slot>, rank: Rank, times: u32) {
     let slot = Arc::clone(slot);
     let tasks = slot.shared.tasks.clone();
     tasks.spawn(async move {
+        let mut is_due = false;
         loop {
             let mut given_back = pin!(slot.given_back.notified());
             given_back.as_mut().enable();
@@ -174,13 +177,16 @@ pub(super) fn await_others(slot: &Arc<Slot>, rank: Rank) {
             if !is_live || !slot.cell().minds_elsewhere(rank) || slot.shared.is_closed() {
                 return;
             }
-            let (instance, resource) = (slot.lease.instance(), slot.resource.clone());
-            let asked = slot.shared.store.is_granted_elsewhere(instance, resource, rank);
-            if let Ok(false) = asked.await {
-                slot.cell().nobody_elsewhere(rank);
-                slot.changed.notify_waiters();
-                return;
+            if is_due || slot.times_given_back.load(Ordering::Acquire) != times {
+                let (instance, resource) = (slot.lease.instance(), slot.resource.clone());
+                let asked = slot.shared.store.is_granted_elsewhere(instance, resource, rank);
+                if let Ok(false) = asked.await {
+                    slot.cell().nobody_elsewhere(rank);
+                    slot.changed.notify_waiters();
+                    return;
+                }
             }
+            is_due = true;
             let _ = timeout(LOOK_EVERY, given_back).await;
         }
     });

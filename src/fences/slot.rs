@@ -1,6 +1,6 @@
 //! A cell with the means to wait for it.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -17,6 +17,8 @@ pub(crate) struct Slot {
     pub(crate) changed: Notify,
     /// Another instance gave a grant back.
     pub(crate) given_back: Notify,
+    /// How often; only whether it changed matters.
+    pub(crate) times_given_back: AtomicU32,
     /// Held while the store or the coordinator is asked about this resource.
     pub(crate) turn: tokio::sync::Mutex<()>,
     pub(crate) waiters: AtomicU32,
@@ -32,6 +34,7 @@ impl Slot {
             cell: Mutex::new(Cell::new(shared.clock.now())),
             changed: Notify::new(),
             given_back: Notify::new(),
+            times_given_back: AtomicU32::new(0),
             turn: tokio::sync::Mutex::new(()),
             waiters: AtomicU32::new(0),
             lease,
@@ -42,6 +45,12 @@ impl Slot {
     /// The cell. No method of it panics half way, so a poisoned lock guards a whole cell.
     pub(crate) fn cell(&self) -> MutexGuard<'_, Cell> {
         self.cell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whoever waits for grants of other instances to look whether any are left.
+    pub(crate) fn tell_given_back(&self) {
+        self.times_given_back.fetch_add(1, Ordering::Release);
+        self.given_back.notify_waiters();
     }
 
     /// Queues grants to be deleted. If the queue is full they stay until the clean shutdown: a

@@ -112,7 +112,7 @@ impl InstanceLease {
 }
 
 /// A grant of this instance that has to go: a newer token waits elsewhere.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revocation {
     /// Whose fence.
     pub resource: Resource,

@@ -57,7 +57,7 @@ pub(super) async fn run(shared: Arc<Shared>, request: Request, mut caller: deliv
 }
 
 struct Acquisition<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     request: &'a Request,
     waiting: Option<Waiting>,
 }
@@ -89,7 +89,7 @@ impl Acquisition<'_> {
         &mut self,
         caller: &mut delivery::Sender,
     ) -> Result<Option<Acquired>, CoordinatorError> {
-        let Shared { clock, queues, metrics, .. } = self.shared;
+        let Shared { clock, queues, metrics, .. } = &**self.shared;
         let began = clock.now();
         let deadline = began + self.request.wait;
         let place = queues.join(&self.request.resource)?;
@@ -164,7 +164,7 @@ impl Acquisition<'_> {
 
     /// Takes a lease that nobody has and nobody waits for.
     async fn take(&self) -> Result<Attempt, Failure> {
-        let Shared { keys, leases, .. } = self.shared;
+        let Shared { keys, leases, .. } = &**self.shared;
         let term = leases.grant(self.request.ttl).await?;
         let nobody = keys.each(&self.request.resource, CompareOp::Equal, 0);
         self.claim(vec![nobody], Vec::new(), term).await
@@ -177,7 +177,7 @@ impl Acquisition<'_> {
         before: Vec<TxnOp>,
         term: Term,
     ) -> Result<Attempt, Failure> {
-        let Shared { keys, leases, .. } = self.shared;
+        let Shared { keys, leases, .. } = &**self.shared;
         let key = keys.own(&self.request.resource, term.id);
         let value = self.value(term, true);
         match leases.put(when, before, &key, &value, term.id).await {
@@ -199,7 +199,7 @@ impl Acquisition<'_> {
     /// Gives the owner a new token at once. In one transaction its old key goes, the new one comes,
     /// and the keys of gateways that wait go as well, since they would be before it: they come again.
     async fn supersede(&mut self, old: Claim, place: &Place) -> Result<Attempt, Failure> {
-        let Shared { keys, leases, .. } = self.shared;
+        let Shared { keys, leases, .. } = &**self.shared;
         let resource = &self.request.resource;
         let (claims, revision) = self.shared.claims(resource).await?;
         if claims.first().is_none_or(|first| first.token != old.token) {
@@ -214,7 +214,7 @@ impl Acquisition<'_> {
         let nobody_came = keys.each(resource, CompareOp::Less, revision + 1);
         let attempt = self.claim(vec![old.stands(), nobody_came], deletes, term).await?;
         if let Attempt::Granted(_) = &attempt {
-            self.superseded(&old).await;
+            self.superseded(&old);
         }
         Ok(attempt)
     }
@@ -228,20 +228,22 @@ impl Acquisition<'_> {
     ) -> Result<Attempt, Failure> {
         place.go_first();
         if self.shared.delete(&old).await? {
-            self.superseded(&old).await;
+            self.superseded(&old);
         }
         if self.may_queue() { self.queue().await } else { self.take().await }
     }
 
-    async fn superseded(&self, old: &Claim) {
+    /// The key is gone; the etcd lease without it goes in its own time, as nobody waits for that.
+    fn superseded(&self, old: &Claim) {
         let now = self.shared.clock.wall();
         self.shared.metrics.superseded(&old.lease(&self.request.resource, now), now);
-        self.shared.leases.revoke(old.lease_id).await;
+        let (shared, id) = (Arc::clone(self.shared), old.lease_id);
+        self.shared.tasks.spawn(async move { shared.leases.revoke(id).await });
     }
 
     /// Takes the last place in etcd's queue.
     async fn queue(&mut self) -> Result<Attempt, Failure> {
-        let Shared { keys, leases, clock, .. } = self.shared;
+        let Shared { keys, leases, clock, .. } = &**self.shared;
         let term = leases.grant(self.request.ttl.min(WAITING_TTL)).await?;
         let key = keys.own(&self.request.resource, term.id);
         let new = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
@@ -260,7 +262,7 @@ impl Acquisition<'_> {
     }
 
     async fn keep_waiting(&mut self) -> Result<(), Failure> {
-        let Shared { leases, clock, .. } = self.shared;
+        let Shared { leases, clock, .. } = &**self.shared;
         let Some(waiting) = &mut self.waiting else { return Ok(()) };
         if clock.now().since(waiting.kept_alive) < waiting.term.ttl / 4 {
             return Ok(());
@@ -276,7 +278,7 @@ impl Acquisition<'_> {
     /// Makes the first key in etcd's queue a lease. Until the transaction is done, etcd may have let
     /// the key expire: then nothing was acquired.
     async fn confirm(&mut self) -> Result<Attempt, Failure> {
-        let Shared { keys, leases, .. } = self.shared;
+        let Shared { keys, leases, .. } = &**self.shared;
         let Some(own) = &self.waiting else { return Ok(Attempt::Again) };
         let term = leases.grant(self.request.ttl).await?;
         let value = self.value(term, true);

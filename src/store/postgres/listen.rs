@@ -1,7 +1,7 @@
 //! What other instances want of this one, and what becomes of those that are gone.
 //!
-//! Notifications are hints: each makes this instance look, and it looks every second without any. So one that
-//! is lost delays and does nothing else.
+//! Notifications are hints: what they say makes this instance admit less, never more, and it looks every second
+//! without any. So one that is lost delays and does nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::others::{Due, Other};
-use super::wire::LookAnswer;
+use super::wire::{LookAnswer, RevokedColumns};
 use super::{CONNECT_WITHIN, InstanceMetrics, Postgres};
 use crate::fence::Resource;
 use crate::metrics::Operation;
@@ -89,15 +89,29 @@ async fn listen_once(
                     member.given_back(Some(&resource));
                 }
             }
-            Some(("revoked", id)) if is_present(store, id) => look_now.notify_one(),
+            Some(("revoked", what)) => revoked(store, member, look_now, what),
             _ => {}
         }
     }
     Ok(())
 }
 
-fn is_present(store: &Postgres, id: &str) -> bool {
-    id.parse() == Ok(store.present().instance().as_i64())
+/// `what` is the instance and, after a colon, its grant. Where a later version says something else, looking helps.
+fn revoked(store: &Postgres, member: &dyn Member, look_now: &Notify, what: &str) {
+    let (id, grant) = what.split_once(':').unwrap_or((what, ""));
+    let present = store.present().instance();
+    if id.parse() != Ok(present.as_i64()) {
+        return;
+    }
+    match revocation(grant) {
+        Some(revocation) => member.revoked(present, vec![revocation]),
+        None => look_now.notify_one(),
+    }
+}
+
+/// What a notification says of a grant; the same as [`look`] finds.
+pub(super) fn revocation(grant: &str) -> Option<Revocation> {
+    serde_json::from_str::<RevokedColumns>(grant).ok()?.try_into().ok()
 }
 
 async fn look(

@@ -113,6 +113,33 @@ impl Shared for Run {
     }
 }
 
+#[tokio::test]
+async fn the_notification_of_a_revocation_says_all_that_a_look_would() {
+    let run = Run::first().await;
+    let mut listener = sqlx::postgres::PgListener::connect(&run.server.url()).await.unwrap();
+    listener.listen("fencegate").await.unwrap();
+    let raise = |number| Raise {
+        resource: Resource::new("a \"name\" with 'quotes': ü").unwrap(),
+        rank: Rank::first(Token::from_i64(number).unwrap()),
+        confirmed: true,
+        owner: None,
+        grant: Some(Grant { settle: TTL, number }),
+        drain: Some(TTL),
+    };
+    let (one, two) = (run.store(), run.other());
+    one.fences.raise(one.instance, raise(5)).await.unwrap();
+    two.fences.raise(two.instance, raise(6)).await.unwrap();
+
+    let said = listener.recv().await.unwrap();
+    let of_one = format!("revoked:{}:", one.instance);
+    let said = listen::revocation(said.payload().strip_prefix(&of_one).unwrap()).unwrap();
+
+    let asked = json!({"instance": one.instance.as_i64()});
+    let look: LookAnswer = run.store.call(Operation::Look, "fencegate_look", &asked).await.unwrap();
+    let looked = look.revoked.into_iter().map(|row| Revocation::try_from(row).unwrap());
+    assert_eq!(looked.collect::<Vec<_>>(), [said]);
+}
+
 /// Like `of_a_grant_and_a_newer_raise_at_once_one_knows_of_the_other`, with the one moment that counts made to
 /// last: a single statement for all of a raise fails here every time.
 #[tokio::test]
