@@ -23,12 +23,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::backend::Opened;
-use self::reload::{Present, Reloader};
+use self::backend::{Backend, Opened};
+use self::reload::{Present, Reloader, Reloads};
 use crate::admin::{self, Admin, Readiness};
 use crate::clock::Clock;
 use crate::config::{Config, Loaded, Sources, Store};
-use crate::coordinator::{CoordinatorError, LeaseMetrics, PostgresStartError};
+use crate::coordinator::{Coordinator, CoordinatorError, LeaseMetrics, PostgresStartError};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::http_server::ApiBounds;
@@ -121,12 +121,6 @@ pub struct Requests {
     pub reload: Arc<Notify>,
 }
 
-/// The task that takes new configurations over.
-struct Reloads {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
 /// Serves until it is asked to end, then ends in good order. `loaded` is what `sources` say.
 ///
 /// # Errors
@@ -155,25 +149,18 @@ impl Running {
         let mut backend =
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
         let (coordinator, guard) = (Arc::clone(&backend.coordinator), backend.guard.clone());
-        let parts = FencesParts {
-            store: Arc::clone(&backend.store),
-            lease: Arc::clone(&backend.lease),
-            coordinator: Arc::clone(&coordinator),
-            clock,
-            bounds: bounds(&config),
-            metrics: FenceMetrics::register(&registry)?,
-        };
-        let fences = admission(parts, &store_tasks).await;
+        let fences = admission(&backend, &config, clock, &registry, &store_tasks).await?;
         let kept = backend.keep(&fences);
+        let limit_hits = LimitMetrics::register(&registry)?;
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
             clock,
             metrics: Arc::new(GatewayMetrics::register(&registry)?),
-            limit_hits: LimitMetrics::register(&registry)?,
+            limit_hits: limit_hits.clone(),
         };
-        let api = (ApiBounds::new(config.limits.api), parts.limit_hits.clone());
         let (gateway, acceptor) = Gateway::start(parts).map_err(ServeError::Threads)?;
+        let api = (ApiBounds::new(config.limits.api), limit_hits);
         listeners.announce(&config.store, backend.instance());
         let present = Present::new(Arc::clone(&config));
         let reloads = Reloads::start(
@@ -192,11 +179,7 @@ impl Running {
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
-            tokens: Arc::new(TokenGauges {
-                resources: config.metrics.resources.clone(),
-                fences: Arc::clone(&fences),
-                coordinator: Arc::clone(&coordinator),
-            }),
+            tokens: token_gauges(&config, &fences, &coordinator),
             census: Arc::new(Census::register(&registry)?),
             registry,
             guard,
@@ -263,29 +246,39 @@ impl Running {
     }
 }
 
-impl Reloads {
-    fn start(asked: Arc<Notify>, reloader: Reloader) -> Reloads {
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(reloader.run(asked, stop.clone()));
-        Reloads { stop, task }
-    }
-
-    /// Nothing changes any more, and nobody keeps the gateway from ending.
-    async fn stop(self) {
-        self.stop.cancel();
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "taking new configurations over had failed");
-        }
-    }
-}
-
 /// Says as well what earlier runs left behind.
-async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
+async fn admission(
+    backend: &Backend,
+    config: &Config,
+    clock: Clock,
+    registry: &Registry,
+    tasks: &TaskTracker,
+) -> Result<Arc<Fences>, ServeError> {
+    let parts = FencesParts {
+        store: Arc::clone(&backend.store),
+        lease: Arc::clone(&backend.lease),
+        coordinator: Arc::clone(&backend.coordinator),
+        clock,
+        bounds: bounds(config),
+        metrics: FenceMetrics::register(registry)?,
+    };
     let fences = Fences::new(parts, tasks);
     if let Err(error) = fences.log_left().await {
         tracing::warn!(%error, "what earlier runs left behind could not be looked up");
     }
-    fences
+    Ok(fences)
+}
+
+fn token_gauges(
+    config: &Config,
+    fences: &Arc<Fences>,
+    coordinator: &Arc<dyn Coordinator>,
+) -> Arc<TokenGauges> {
+    Arc::new(TokenGauges {
+        resources: config.metrics.resources.clone(),
+        fences: Arc::clone(fences),
+        coordinator: Arc::clone(coordinator),
+    })
 }
 
 fn spawn_api(

@@ -1,5 +1,7 @@
 //! Bodies on their way up and down.
 
+mod pieces;
+
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -11,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
+use self::pieces::Pieces;
 use super::load::Turn;
 use super::refusal::Refusal;
 use super::upload::Upload;
@@ -30,36 +33,6 @@ pub(super) struct BodyLimits {
     pub(super) until: Boottime,
     /// How long a streamed one may pause.
     pub(super) pause: Duration,
-}
-
-/// What was read of a body. What comes in one piece is kept as it came. Of several pieces there is a copy: each of
-/// them would keep the whole buffer that it was read into, and a client that sends byte by byte would have thousands.
-#[derive(Default)]
-struct Pieces {
-    first: Bytes,
-    copied: Vec<u8>,
-}
-
-impl Pieces {
-    fn len(&self) -> usize {
-        self.first.len() + self.copied.len()
-    }
-
-    fn push(&mut self, data: Bytes) {
-        if self.len() == 0 {
-            self.first = data;
-            return;
-        }
-        if self.copied.is_empty() {
-            self.copied.extend_from_slice(&std::mem::take(&mut self.first));
-        }
-        self.copied.extend_from_slice(&data);
-    }
-
-    fn whole(self) -> Option<Bytes> {
-        let whole = if self.copied.is_empty() { self.first } else { self.copied.into() };
-        (!whole.is_empty()).then_some(whole)
-    }
 }
 
 /// A request's body.

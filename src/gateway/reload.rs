@@ -1,17 +1,22 @@
 //! A new configuration for a gateway that serves.
 //!
-//! In two steps: [`Reconfigure::prepare`] makes all that is needed, and may refuse; [`Reconfigure::apply`] cannot fail.
-//! Refused is what would break the promise for writes that are under way or granted: another resource for a path
+//! [`Reconfigure::judge`] may refuse it; [`Reconfigure::prepare`] makes all that is needed; [`Reconfigure::apply`] cannot
+//! fail. Refused is what would break the promise for writes that are under way or granted: another resource for a path
 //! that is fenced. Settle times may change at any time: each write and each grant keeps the one it was made with,
 //! an upstream with another one gets new connections, and a grant on record with a shorter one is recorded anew
 //! before the next write under it.
 
+use std::io;
 use std::sync::{Arc, PoisonError};
 
+use prometheus::Registry;
+
 use super::listener::Core;
-use super::route::{Comparison, compare};
+use super::route::{Comparison, RouteLoads, RouteTable, compare};
 use super::service::Worker;
+use super::threads::Thread;
 use crate::config::Config;
+use crate::metrics::GatewayMetrics;
 
 /// Takes new configurations over for the threads of a gateway.
 pub struct Reconfigure(pub(super) Arc<Core>);
@@ -21,8 +26,6 @@ pub struct Prepared {
     config: Arc<Config>,
     /// One for each thread.
     workers: Vec<Arc<Worker>>,
-    /// What nobody may overlook: which routes protect less than before.
-    pub opened: Vec<Opened>,
 }
 
 /// A route that protects less than before.
@@ -35,29 +38,33 @@ pub struct Opened {
 }
 
 impl Reconfigure {
+    /// Whether `config` may take the place of the present one, and which routes protect less by it.
+    ///
+    /// # Errors
+    /// Why it may not, one reason a line.
+    pub fn judge(&self, config: &Config) -> Result<Vec<Opened>, Vec<String>> {
+        // Its series are for nobody: those of a configuration that is refused must not appear.
+        let table = GatewayMetrics::register(&Registry::new())
+            .map_err(|error| error.to_string())
+            .and_then(|metrics| {
+                let table = RouteTable::new(config, &metrics, &RouteLoads::new());
+                table.map_err(|error| error.to_string())
+            })
+            .map_err(|error| vec![error])?;
+        let Some(thread) = self.0.threads.first() else { return Ok(Vec::new()) };
+        judge(&thread.current().routes, &table)
+    }
+
     /// Makes all that `config` needs. Nothing is changed yet.
     ///
     /// # Errors
-    /// Why it cannot be taken over by a running gateway, one reason a line.
-    pub fn prepare(&self, config: &Arc<Config>) -> Result<Prepared, Vec<String>> {
+    /// What cannot be made.
+    pub fn prepare(&self, config: &Arc<Config>) -> io::Result<Prepared> {
         let mut workshop = self.0.workshop.lock().unwrap_or_else(PoisonError::into_inner);
-        let olds: Vec<_> = self.0.threads.iter().map(|thread| thread.current()).collect();
-        let before = workshop.loads.clone();
         workshop.open(config);
-        let workers: Result<Vec<_>, _> =
-            olds.iter().map(|old| workshop.next(config, old)).collect();
-        let workers = workers.map_err(|error| vec![error.to_string()]);
-        let opened = workers.as_ref().ok().and_then(|workers| olds.first().zip(workers.first()));
-        let opened = opened.map_or(Ok(Vec::new()), |(old, new)| judge(old, new));
-        match (workers, opened) {
-            (Ok(workers), Ok(opened)) => {
-                Ok(Prepared { config: Arc::clone(config), workers, opened })
-            }
-            (Err(reasons), _) | (_, Err(reasons)) => {
-                workshop.loads = before;
-                Err(reasons)
-            }
-        }
+        let next = |thread: &Arc<Thread>| workshop.next(config, &thread.current());
+        let workers = self.0.threads.iter().map(next).collect::<io::Result<_>>()?;
+        Ok(Prepared { config: Arc::clone(config), workers })
     }
 
     /// Takes the configuration over: requests that begin from now on are served by it.
@@ -71,8 +78,8 @@ impl Reconfigure {
     }
 }
 
-fn judge(old: &Worker, new: &Worker) -> Result<Vec<Opened>, Vec<String>> {
-    let Comparison { renamed, opened, trusting } = compare(&old.routes, &new.routes);
+fn judge(old: &RouteTable, new: &RouteTable) -> Result<Vec<Opened>, Vec<String>> {
+    let Comparison { renamed, opened, trusting } = compare(old, new);
     if !renamed.is_empty() {
         let why = "writes under way and granted under the old name would not be waited for; stop every gateway, and \
                    start them with it when the settle times are over";

@@ -1,9 +1,11 @@
 //! One request, from its head to the head of its answer.
 
+mod shedding;
+
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use http::header::{CONNECTION, EXPECT, HOST};
@@ -52,6 +54,8 @@ pub(super) struct Worker {
     pub(super) runtime: Handle,
     /// For telling clients that their connection is one too many.
     pub(super) last_words: Arc<Semaphore>,
+    /// The second in which shed load was logged last.
+    pub(super) shed_logged: AtomicU64,
     /// Another one serves from now on.
     pub(super) is_replaced: AtomicBool,
     /// What it was made of.
@@ -295,6 +299,9 @@ impl Worker {
             self.limit_hits.hit(limited.limit);
         }
         context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(code);
+        if matches!(refusal, Refusal::Limited(_)) && !self.is_to_be_logged() {
+            return;
+        }
         tracing::warn!(
             code = code.as_str(),
             detail = %refusal,
@@ -308,12 +315,6 @@ impl Worker {
             trace_id = %context.trace_id,
             "{event}"
         );
-    }
-
-    /// Counts and logs a connection that is one too many, and puts it into words.
-    pub(super) fn refuse_connection(&self, limit: &'static str) -> Problem {
-        self.limit_hits.hit(limit);
-        self.refuse_head(Code::Overloaded, "too many connections are open; try again later")
     }
 
     /// Counts and logs a head that is refused before it is a request, and puts it into words.

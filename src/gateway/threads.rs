@@ -125,6 +125,7 @@ impl Workshop {
             last_words: Arc::new(Semaphore::new(LAST_WORDS)),
             tasks,
             runtime,
+            shed_logged: 0.into(),
             is_replaced: false.into(),
             config: Arc::clone(config),
         }))

@@ -4,8 +4,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Config;
 
-/// For the store, the coordinator, logs, timers and listeners.
-const OTHERS: u64 = 256;
+/// For the store, the coordinator, logs, timers and listeners, and for connections that are being refused.
+const OTHERS: u64 = 1024;
 
 /// Lets the process have as many as its limits on connections need, as far as the system allows. Says so where
 /// it does not: connections would be refused by chance then, and not by the limits.

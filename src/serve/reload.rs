@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::bounds;
@@ -42,11 +43,18 @@ pub(super) struct Reloader {
     pub(super) metrics: ReloadMetrics,
 }
 
+/// The task that takes new configurations over.
+pub(super) struct Reloads {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
 /// Everything that a new configuration needs.
 struct Ready {
     loaded: Loaded,
     config: Arc<Config>,
     gateway: Prepared,
+    opened: Vec<Opened>,
 }
 
 impl Present {
@@ -60,6 +68,22 @@ impl Present {
 
     fn set(&self, config: Arc<Config>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+}
+
+impl Reloads {
+    pub(super) fn start(asked: Arc<Notify>, reloader: Reloader) -> Reloads {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(reloader.run(asked, stop.clone()));
+        Reloads { stop, task }
+    }
+
+    /// Nothing changes any more, and nobody keeps the gateway from ending.
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "taking new configurations over had failed");
+        }
     }
 }
 
@@ -103,8 +127,7 @@ impl Reloader {
     }
 
     fn apply(&mut self, ready: Ready, why: &'static str) {
-        let Ready { loaded, config, gateway } = ready;
-        let opened = gateway.opened.clone();
+        let Ready { loaded, config, gateway, opened } = ready;
         self.fences.bound(bounds(&config));
         self.api.set(config.limits.api);
         self.gateway.apply(gateway);
@@ -130,15 +153,16 @@ fn prepare(
     let loaded = config::load(sources)
         .map_err(|mistakes| mistakes.to_string().lines().map(str::to_owned).collect::<Vec<_>>())?;
     let mut mistakes = loaded.needs_restart(running);
-    let config = Arc::new(loaded.config.clone());
-    match gateway.prepare(&config) {
-        Ok(gateway) if mistakes.is_empty() => Ok(Ready { loaded, config, gateway }),
-        Ok(_) => Err(mistakes),
-        Err(reasons) => {
-            mistakes.extend(reasons);
-            Err(mistakes)
-        }
+    let opened = gateway.judge(&loaded.config).unwrap_or_else(|reasons| {
+        mistakes.extend(reasons);
+        Vec::new()
+    });
+    if !mistakes.is_empty() {
+        return Err(mistakes);
     }
+    let config = Arc::new(loaded.config.clone());
+    let gateway = gateway.prepare(&config).map_err(|error| vec![error.to_string()])?;
+    Ok(Ready { loaded, config, gateway, opened })
 }
 
 /// The text of the file, or why there is none.
