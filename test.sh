@@ -18,6 +18,7 @@ command -v strace >/dev/null || packages+=(strace)
 command -v etcd >/dev/null || packages+=(etcd-server)
 command -v etcdctl >/dev/null || packages+=(etcd-client)
 command -v go >/dev/null || packages+=(golang-go)
+command -v prometheus >/dev/null || packages+=(prometheus)
 [ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
 if [ ${#packages[@]} -gt 0 ]; then
@@ -44,6 +45,12 @@ fi
 if [ ! -d target/foreign/python/etcd3 ]; then
     python3 -m pip install --quiet --root-user-action=ignore --target target/foreign/python \
         -r tests/it/foreign/requirements.txt
+fi
+
+# A strict reader of OpenMetrics, for tests/it/metrics.
+if [ ! -d target/foreign/prometheus/prometheus_client ]; then
+    python3 -m pip install --quiet --root-user-action=ignore --target target/foreign/prometheus \
+        -r tests/it/metrics/requirements.txt
 fi
 
 for component in rustfmt clippy; do

@@ -10,8 +10,8 @@ use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use http::header::CONTENT_TYPE;
-use http::{StatusCode, Uri};
+use http::header::{CONTENT_TYPE, VARY};
+use http::{HeaderMap, StatusCode, Uri};
 use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ use crate::fence::{Resource, Token};
 use crate::fences::{DoubtView, Fences, LeftView, OperatorRaise, Refused};
 use crate::gateway::Connections;
 use crate::http_server::{LimitQuery, PageQuery, ResourceName, parse_json, parse_query, read_body};
-use crate::metrics::Census;
+use crate::metrics::{self, Census, Exemplars, Format, Process, openmetrics};
 use crate::problem::{Code, Problem, ProblemOutcome};
 use crate::store::{FenceRow, StoreError};
 use crate::token_gauges::TokenGauges;
@@ -33,8 +33,12 @@ pub struct Admin {
     pub fences: Arc<Fences>,
     /// What `/metrics` prints.
     pub registry: Registry,
+    /// What it shows beside that to those who ask for OpenMetrics.
+    pub exemplars: Exemplars,
     /// Gauges that are set when they are asked for.
     pub census: Arc<Census>,
+    /// The process, as the kernel sees it.
+    pub process: Arc<Process>,
     /// The tokens of the resources that the configuration names.
     pub tokens: Arc<TokenGauges>,
     /// Open client connections of the proxy listener.
@@ -48,7 +52,7 @@ pub struct Admin {
 /// The listener's paths.
 pub fn router(admin: Admin) -> Router {
     Router::new()
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(scrape))
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(ready))
         .route("/v1/fences", get(list))
@@ -59,25 +63,35 @@ pub fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-async fn metrics(State(admin): State<Admin>) -> Result<impl IntoResponse, Problem> {
-    let (cells, in_flight, grants) = admin.fences.census();
+async fn scrape(
+    State(admin): State<Admin>,
+    headers: HeaderMap,
+) -> Result<impl IntoResponse, Problem> {
     let census = &admin.census;
-    census.cells.set(cells.cast_signed() as i64);
-    census.in_flight.set(in_flight.cast_signed());
-    census.grants.set(grants.cast_signed());
-    census.in_doubt.set(admin.fences.doubts().unsettled().cast_signed() as i64);
-    census.lease.set(admin.fences.lease_age().as_secs_f64());
+    census.unsettled.set(admin.fences.doubts().unsettled().cast_signed() as i64);
+    census.lease_age.set(admin.fences.lease_age().as_secs_f64());
+    census.lease_remaining(admin.fences.lease_remaining());
     census.connections.set(admin.connections.open().cast_signed() as i64);
+    census.ready.set(i64::from(admin.unready().is_none()));
+    census.look_at_log();
+    admin.process.look();
     let mut families = admin.registry.gather();
     families.extend(admin.tokens.gather().await);
-    let text = TextEncoder::new()
-        .encode_to_string(&families)
-        .map_err(|error| Problem::new(Code::Overloaded, error.to_string()))?;
-    Ok(([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text))
+    let (content_type, text) = match metrics::format(&headers) {
+        Format::OpenMetrics => {
+            (openmetrics::CONTENT_TYPE, openmetrics::encode(&families, &admin.exemplars))
+        }
+        Format::Text => {
+            let text = TextEncoder::new().encode_to_string(&families);
+            let text = text.map_err(|error| Problem::new(Code::Overloaded, error.to_string()))?;
+            (prometheus::TEXT_FORMAT, text)
+        }
+    };
+    Ok(([(CONTENT_TYPE, content_type), (VARY, "Accept")], text))
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
-    match admin.ready.unready(admin.fences.is_live()) {
+    match admin.unready() {
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
         None => (StatusCode::OK, "ready\n"),
     }
@@ -182,6 +196,11 @@ async fn in_doubt(State(admin): State<Admin>, uri: Uri) -> Result<Json<InDoubt>,
 }
 
 impl Admin {
+    /// Why new requests are not welcome, if they are not.
+    fn unready(&self) -> Option<&'static str> {
+        self.ready.unready(self.fences.is_live())
+    }
+
     fn fence(&self, row: FenceRow) -> Fence {
         Fence { in_flight: self.fences.in_flight(&row.resource), row }
     }

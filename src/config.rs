@@ -60,6 +60,8 @@ pub struct Config {
     pub shutdown: Shutdown,
     /// What is measured beyond the usual.
     pub metrics: Metrics,
+    /// Where traces go.
+    pub telemetry: Telemetry,
 }
 
 /// `[listen]`
@@ -239,6 +241,15 @@ pub struct Shutdown {
     pub unready: Duration,
     /// How long requests in flight may take after that; default 30 s.
     pub grace: Duration,
+}
+
+/// `[telemetry]`
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    /// The collector of OpenTelemetry, as `http://HOST:PORT`; default none.
+    pub otlp: Option<String>,
+    /// What this gateway is called there; default `fencegate`.
+    pub service: String,
 }
 
 /// `[metrics]`

@@ -9,6 +9,7 @@ mod delivery;
 mod embedded;
 pub mod etcd;
 mod guard;
+mod measured;
 mod metrics;
 mod postgres;
 mod queue;
@@ -23,6 +24,7 @@ use crate::fence::{Epoch, Owner, Resource, Token};
 pub use embedded::Embedded;
 pub use etcd::Etcd;
 pub use guard::{Adopted, Guard, GuardMetrics, GuardView};
+pub use measured::Measured;
 pub use metrics::LeaseMetrics;
 pub use postgres::{
     InvalidPostgresUrl, Postgres, PostgresAccess, PostgresSettings, PostgresStartError,
@@ -136,4 +138,7 @@ pub trait Coordinator: Send + Sync + 'static {
         after: Option<Resource>,
         limit: u32,
     ) -> Result<Vec<Lease>, CoordinatorError>;
+
+    /// How many live leases there are; `None` where that cannot be told from those who wait.
+    async fn count(&self) -> Result<Option<u64>, CoordinatorError>;
 }

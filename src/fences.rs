@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use prometheus::IntGauge;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -27,14 +28,14 @@ use tokio_util::task::TaskTracker;
 use crate::clock::{Boottime, Clock};
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::fence::{Epoch, Grant, OverGrant, Rank, Resource, Step, Terms, Token};
-use crate::metrics::FenceMetrics;
+use crate::metrics::{FenceMetrics, Timing};
 use crate::store::{FenceRow, FenceStore, InstanceId, InstanceLease, Left, StoreError};
 use crate::trace::TraceId;
 
 pub use conversation::OperatorRaise;
 use conversation::{Asked, answer_within};
 pub use housekeeping::Bounds;
-pub use in_doubt::{DoubtView, Doubts, LeftView, Write};
+pub use in_doubt::{DoubtReason, DoubtView, Doubts, LeftView, Write};
 pub use permit::{Permit, Right};
 pub(crate) use slot::Slot;
 
@@ -58,6 +59,8 @@ pub enum Refused {
     Stale {
         /// The mark.
         highest: Token,
+        /// How long ago it was raised to that, as far as this instance knows.
+        late_by: Duration,
     },
     /// The coordinator does not name the token as the holder's.
     #[error("the coordinator does not name this token as the present holder's")]
@@ -139,6 +142,12 @@ impl Shared {
         Grant { settle, number: self.last_grant.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
+    /// Counts and measures a write that waits for older ones.
+    fn draining(&self, trace_id: TraceId) -> (Present<'_>, Timed<'_>) {
+        let FenceMetrics { draining, drain, .. } = &self.metrics;
+        (Present::new(draining), Timed::new(self, drain, trace_id))
+    }
+
     fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -201,7 +210,7 @@ impl Fences {
         let (step, rank) = ask(&slot, token, terms, self.coordinator.epoch(), now);
         match step {
             Step::Admit => Some(Ok(Permit::new(Arc::clone(&slot), rank, terms))),
-            Step::Stale(highest) => Some(Err(Refused::Stale { highest })),
+            Step::Stale(highest) => Some(Err(stale(&slot, highest, now))),
             Step::Drain { cut, .. } => {
                 // Said once; if it were dropped here, nobody would ever tell those that are cut.
                 if cut {
@@ -241,6 +250,7 @@ impl Fences {
         asked: &Arc<Asked>,
     ) -> Result<Permit, Refused> {
         let give_up_at = self.shared.clock.now() + demand.wait;
+        let _counted = Present::new(&self.shared.metrics.waiting);
         let mut draining = None;
         loop {
             let slot = self.slot(resource);
@@ -262,7 +272,7 @@ impl Fences {
                     self.release_over(&slot);
                     return Ok(Permit::new(Arc::clone(&slot), rank, &demand.terms));
                 }
-                Step::Stale(highest) => return Err(Refused::Stale { highest }),
+                Step::Stale(highest) => return Err(stale(&slot, highest, now)),
                 Step::Load | Step::Confirm | Step::Grant => {
                     self.converse(&slot, token, demand, asked).await?;
                 }
@@ -271,11 +281,11 @@ impl Fences {
                     if cut {
                         self.shared.cut();
                     }
-                    draining.get_or_insert_with(|| self.shared.metrics.drain.start_timer());
+                    draining.get_or_insert_with(|| self.shared.draining(asked.trace_id));
                     self.wait_for_drain(changed, again_at, give_up_at).await?;
                 }
                 Step::Elsewhere => {
-                    draining.get_or_insert_with(|| self.shared.metrics.drain.start_timer());
+                    draining.get_or_insert_with(|| self.shared.draining(asked.trace_id));
                     self.wait_for_drain(changed, None, give_up_at).await?;
                 }
             }
@@ -335,6 +345,13 @@ impl Fences {
     pub fn lease_age(&self) -> Duration {
         let lease = self.lease();
         if lease.is_limited() { lease.age(self.shared.clock.now()) } else { Duration::ZERO }
+    }
+
+    /// Until this instance's lease is over; `None` if it has the store to itself.
+    #[must_use]
+    pub fn lease_remaining(&self) -> Option<Duration> {
+        let lease = self.lease();
+        lease.is_limited().then(|| lease.remaining(self.shared.clock.now()))
     }
 
     /// A page of fences, from the store.
@@ -407,8 +424,48 @@ fn ask(slot: &Slot, token: Token, terms: &Terms, epoch: Epoch, now: Boottime) ->
     (step, cell.mark().map_or(Rank::first(token), |mark| mark.rank))
 }
 
+fn stale(slot: &Slot, highest: Token, now: Boottime) -> Refused {
+    Refused::Stale { highest, late_by: slot.cell().mark_age(now) }
+}
+
 fn not_live() -> StoreError {
     StoreError("the lease of this instance in the store has run out; it is starting over".into())
+}
+
+/// Counts in a gauge for as long as it lives.
+struct Present<'a>(&'a IntGauge);
+
+impl Present<'_> {
+    fn new(gauge: &IntGauge) -> Present<'_> {
+        gauge.inc();
+        Present(gauge)
+    }
+}
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Measures how long it lives, however that ends.
+struct Timed<'a> {
+    timing: &'a Timing,
+    trace_id: TraceId,
+    clock: Clock,
+    since: Boottime,
+}
+
+impl Timed<'_> {
+    fn new<'a>(shared: &Shared, timing: &'a Timing, trace_id: TraceId) -> Timed<'a> {
+        Timed { timing, trace_id, clock: shared.clock, since: shared.clock.now() }
+    }
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        self.timing.observe(self.clock.now().since(self.since), self.trace_id);
+    }
 }
 
 /// Counts a write that waits, within a bound.

@@ -24,6 +24,7 @@ pub mod serve;
 #[cfg(test)]
 #[path = "../tests/servers.rs"]
 mod servers;
+pub mod spans;
 pub mod store;
 pub mod telemetry;
 pub mod token_gauges;

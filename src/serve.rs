@@ -9,6 +9,7 @@ mod backend;
 mod coordinator;
 mod descriptors;
 mod reload;
+mod traces;
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,17 +23,23 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing_appender::non_blocking::ErrorCounter;
 
 use self::backend::{Backend, Opened};
 use self::reload::{Present, Reloader, Reloads};
+use self::traces::Traces;
 use crate::admin::{self, Admin, Readiness};
 use crate::clock::Clock;
 use crate::config::{Config, Loaded, Sources, Store};
-use crate::coordinator::{Coordinator, CoordinatorError, LeaseMetrics, PostgresStartError};
+use crate::coordinator::{
+    Coordinator, CoordinatorError, LeaseMetrics, Measured, PostgresStartError,
+};
 use crate::fences::{Bounds, Fences, FencesParts};
 use crate::gateway::{Gateway, GatewayParts};
 use crate::http_server::ApiBounds;
-use crate::metrics::{Census, FenceMetrics, GatewayMetrics, LimitMetrics, ReloadMetrics};
+use crate::metrics::{
+    Census, Exemplars, FenceMetrics, GatewayMetrics, LimitMetrics, Limits, Process, ReloadMetrics,
+};
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
@@ -108,6 +115,7 @@ struct Running {
     accepting: JoinHandle<()>,
     /// What answers on the lease and admin listeners.
     api_tasks: TaskTracker,
+    traces: Traces,
     /// What works for the store; ends when nobody can ask it any more.
     store_tasks: TaskTracker,
 }
@@ -121,12 +129,18 @@ pub struct Requests {
     pub reload: Arc<Notify>,
 }
 
-/// Serves until it is asked to end, then ends in good order. `loaded` is what `sources` say.
+/// Serves until it is asked to end, then ends in good order. `loaded` is what `sources` say; `log` counts lines of
+/// the log that were dropped.
 ///
 /// # Errors
 /// See [`ServeError`]. After the start nothing fails as a whole.
-pub async fn serve(loaded: Loaded, sources: Sources, asked: Requests) -> Result<(), ServeError> {
-    let running = Running::start(loaded, sources, asked.reload).await?;
+pub async fn serve(
+    loaded: Loaded,
+    sources: Sources,
+    asked: Requests,
+    log: ErrorCounter,
+) -> Result<(), ServeError> {
+    let running = Running::start(loaded, sources, asked.reload, log).await?;
     asked.shutdown.cancelled().await;
     running.stop().await;
     Ok(())
@@ -137,27 +151,35 @@ impl Running {
         loaded: Loaded,
         sources: Sources,
         reload: Arc<Notify>,
+        log: ErrorCounter,
     ) -> Result<Running, ServeError> {
         let config = Arc::new(loaded.config.clone());
         descriptors::provide(&config);
         let clock = Clock::new();
         let registry = Registry::new();
+        let exemplars = Exemplars::new(clock);
+        let mut traces = Traces::start(&config, clock, &registry)?;
+        let fence_metrics = FenceMetrics::register(&registry, &exemplars)?;
         let store_tasks = TaskTracker::new();
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
         let mut backend =
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
-        let (coordinator, guard) = (Arc::clone(&backend.coordinator), backend.guard.clone());
-        let fences = admission(&backend, &config, clock, &registry, &store_tasks).await?;
+        let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
+        let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
+        let guard = backend.guard.clone();
+        let parts = fences_parts(&backend, &coordinator, &config, clock, fence_metrics.clone());
+        let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
         let limit_hits = LimitMetrics::register(&registry)?;
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
             clock,
-            metrics: Arc::new(GatewayMetrics::register(&registry)?),
+            metrics: Arc::new(GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?),
             limit_hits: limit_hits.clone(),
+            spans: traces.spans.take(),
         };
         let (gateway, acceptor) = Gateway::start(parts).map_err(ServeError::Threads)?;
         let api = (ApiBounds::new(config.limits.api), limit_hits);
@@ -179,9 +201,11 @@ impl Running {
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
-            tokens: token_gauges(&config, &fences, &coordinator),
-            census: Arc::new(Census::register(&registry)?),
-            registry,
+            tokens: Arc::new(token_gauges(&config, &fences, &coordinator)),
+            census: Arc::new(Census::register(&registry, limits(&config), log)?),
+            process: Arc::new(Process::register(&registry, clock)?),
+            exemplars,
+            registry: registry.clone(),
             guard,
             ready: Arc::new(Readiness::new(clock)),
         };
@@ -190,6 +214,7 @@ impl Running {
         let closing = leases_closing.clone();
         let leases = lease_api::router(coordinator, clock, lease_metrics, api.clone(), closing);
         let api_tasks = TaskTracker::new();
+        spawn_count(measured, registry, admin_closing.clone(), &api_tasks);
         spawn_api(listeners.leases, leases, &api, leases_closing.clone(), &api_tasks);
         spawn_api(listeners.admin, admin::router(admin), &api, admin_closing.clone(), &api_tasks);
         Ok(Running {
@@ -203,6 +228,7 @@ impl Running {
             admin_closing,
             accepting: tokio::spawn(acceptor.accept(listeners.proxy)),
             api_tasks,
+            traces,
             store_tasks,
         })
     }
@@ -218,6 +244,7 @@ impl Running {
             tracing::error!(%error, "accepting connections had failed");
         }
         self.gateway.finish(shutdown.grace, &self.fences).await;
+        self.traces.closing.cancel();
         // Last, so that a worker can renew and release for as long as its writes are let through.
         self.leases_closing.cancel();
         self.admin_closing.cancel();
@@ -233,6 +260,7 @@ impl Running {
             ),
             Err(error) => tracing::error!(%error, "shut down: grants could not be given back"),
         }
+        self.traces.flush().await;
         drop(self.fences);
         if let Some(kept) = self.kept
             && timeout(LAST_ANSWERS, kept.leave()).await.is_err()
@@ -247,38 +275,43 @@ impl Running {
 }
 
 /// Says as well what earlier runs left behind.
-async fn admission(
-    backend: &Backend,
-    config: &Config,
-    clock: Clock,
-    registry: &Registry,
-    tasks: &TaskTracker,
-) -> Result<Arc<Fences>, ServeError> {
-    let parts = FencesParts {
-        store: Arc::clone(&backend.store),
-        lease: Arc::clone(&backend.lease),
-        coordinator: Arc::clone(&backend.coordinator),
-        clock,
-        bounds: bounds(config),
-        metrics: FenceMetrics::register(registry)?,
-    };
+async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
     let fences = Fences::new(parts, tasks);
     if let Err(error) = fences.log_left().await {
         tracing::warn!(%error, "what earlier runs left behind could not be looked up");
     }
-    Ok(fences)
+    fences
 }
 
-fn token_gauges(
-    config: &Config,
-    fences: &Arc<Fences>,
+fn fences_parts(
+    backend: &Backend,
     coordinator: &Arc<dyn Coordinator>,
-) -> Arc<TokenGauges> {
-    Arc::new(TokenGauges {
-        resources: config.metrics.resources.clone(),
-        fences: Arc::clone(fences),
+    config: &Config,
+    clock: Clock,
+    metrics: FenceMetrics,
+) -> FencesParts {
+    FencesParts {
+        store: Arc::clone(&backend.store),
+        lease: Arc::clone(&backend.lease),
         coordinator: Arc::clone(coordinator),
-    })
+        clock,
+        bounds: bounds(config),
+        metrics,
+    }
+}
+
+/// Of the live leases, for as long as somebody may scrape it.
+fn spawn_count(
+    coordinator: Arc<Measured>,
+    registry: Registry,
+    closing: CancellationToken,
+    tasks: &TaskTracker,
+) {
+    tasks.spawn(async move {
+        if let Err(error) = coordinator.count_leases(&registry, closing).await {
+            tracing::error!(%error, "leases are not counted");
+        }
+    });
 }
 
 fn spawn_api(
@@ -340,6 +373,22 @@ async fn bind(name: &'static str, address: SocketAddr) -> Result<TcpListener, Se
         };
         ServeError::Bind { name, address, hint }
     })
+}
+
+fn token_gauges(
+    config: &Config,
+    fences: &Arc<Fences>,
+    coordinator: &Arc<dyn Coordinator>,
+) -> TokenGauges {
+    TokenGauges {
+        resources: config.metrics.resources.clone(),
+        fences: Arc::clone(fences),
+        coordinator: Arc::clone(coordinator),
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits { cells: config.limits.cells, connections: config.limits.connections }
 }
 
 fn bounds(config: &Config) -> Bounds {

@@ -40,6 +40,8 @@ pub struct StoreError(pub Arc<str>);
 pub struct FenceState {
     /// The mark, if a token was ever accepted.
     pub mark: Option<Mark>,
+    /// When the mark was raised, for people.
+    pub raised_at: Option<WallTime>,
     /// Grants that instances which are gone did not give back.
     pub left: Vec<LeftGrant>,
 }

@@ -3,7 +3,7 @@
 //! Written by a thread of its own from a bounded queue: a reader of the log that stands still
 //! costs lines, never requests.
 
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 const QUEUE_LINES: usize = 16_384;
@@ -24,13 +24,22 @@ pub fn filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::builder().parse(text).map_err(|error| error.to_string())
 }
 
-/// Starts logging. Keep the guard until the end of the process, so that the last lines are written.
-pub fn start(filter: EnvFilter) -> WorkerGuard {
+/// What is logged. Keep it until the end of the process, so that the last lines are written.
+pub struct Log {
+    /// Counts lines that nobody read in time.
+    pub dropped: ErrorCounter,
+    _writing: WorkerGuard,
+}
+
+/// Starts logging.
+#[must_use]
+pub fn start(filter: EnvFilter) -> Log {
     let (lines, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(QUEUE_LINES)
         .lossy(true)
         .thread_name("log")
         .finish(std::io::stderr());
+    let dropped = lines.error_counter();
     tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
@@ -38,7 +47,7 @@ pub fn start(filter: EnvFilter) -> WorkerGuard {
         .with_env_filter(filter)
         .with_writer(lines)
         .init();
-    guard
+    Log { dropped, _writing: guard }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The id that ties a request's answer, its log lines and its trace together.
+//! The ids that tie a request's answer, its log lines and its trace together (W3C Trace Context).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +24,66 @@ impl TraceId {
             number = number << 4 | u128::from(char::from(*digit).to_digit(16)?);
         }
         (number != 0).then_some(TraceId(number))
+    }
+}
+
+/// The place in a trace that a request came from, of the first version of the field, whose length is fixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span of whoever sent the request.
+    pub span_id: SpanId,
+    /// Whether that one records its span, and wants ours.
+    pub is_sampled: bool,
+}
+
+/// A span: 8 bytes, written as 16 lower-case hexadecimal digits. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanId(u64);
+
+impl Parent {
+    /// Reads a `traceparent` field; `None` if it is not valid.
+    #[must_use]
+    pub fn of_traceparent(field: &[u8]) -> Option<Parent> {
+        let trace_id = TraceId::of_traceparent(field)?;
+        let hex = |at: std::ops::Range<usize>| {
+            let digits = std::str::from_utf8(field.get(at)?).ok()?;
+            let is_lower = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+            let is_hex = digits.bytes().all(is_lower);
+            is_hex.then(|| u64::from_str_radix(digits, 16).ok())?
+        };
+        let span_id = hex(36..52).filter(|id| *id != 0).map(SpanId)?;
+        Some(Parent { trace_id, span_id, is_sampled: hex(53..55)? & 1 == 1 })
+    }
+
+    /// The field that says it.
+    #[must_use]
+    pub fn to_traceparent(self) -> String {
+        let Parent { trace_id, span_id, is_sampled } = self;
+        format!("00-{trace_id}-{span_id}-{:02x}", u8::from(is_sampled))
+    }
+}
+
+impl TraceId {
+    /// As protocols carry it.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl SpanId {
+    /// As protocols carry it.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
     }
 }
 
@@ -54,6 +114,13 @@ impl TraceIds {
         let made = self.made.fetch_add(1, Ordering::Relaxed);
         TraceId(u128::from(self.maker) << 64 | u128::from(made))
     }
+
+    /// The next id of a span. They are counted too, but by a step that leaves no number out and no two alike.
+    pub fn next_span(&self) -> SpanId {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let made = self.made.fetch_add(1, Ordering::Relaxed);
+        SpanId(self.maker.wrapping_add(made.wrapping_mul(STEP)).max(1))
+    }
 }
 
 impl Default for TraceIds {
@@ -79,6 +146,23 @@ mod tests {
             b"00-zbf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         ] {
             assert_eq!(TraceId::of_traceparent(broken), None);
+        }
+    }
+
+    #[test]
+    fn a_parent_is_a_trace_a_span_and_whether_it_is_sampled() {
+        let field = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let parent = Parent::of_traceparent(field.as_bytes()).unwrap();
+        assert_eq!(parent.span_id.to_string(), "00f067aa0ba902b7");
+        assert!(parent.is_sampled);
+        assert_eq!(parent.to_traceparent(), field);
+        let unsampled = Parent::of_traceparent(field.replace("-01", "-02").as_bytes()).unwrap();
+        assert!(!unsampled.is_sampled, "other flags mean nothing here");
+        for broken in ["-01", "00f067aa0ba902b7"] {
+            for instead in ["-0", "-0G", "-0A", "0000000000000000", "00F067AA0BA902B7"] {
+                let field = field.replace(broken, instead);
+                assert_eq!(Parent::of_traceparent(field.as_bytes()), None, "{field}");
+            }
         }
     }
 

@@ -13,6 +13,8 @@ pub mod etcd;
 pub mod pgbouncer;
 #[path = "servers/postgres.rs"]
 pub mod postgres;
+#[path = "servers/prometheus.rs"]
+pub mod prometheus;
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -57,23 +57,35 @@ pub(crate) struct Gateway {
     pub(crate) server: Server,
     pub(crate) proxy: SocketAddr,
     pub(crate) leases: SocketAddr,
+    pub(crate) admin: SocketAddr,
 }
 
 impl Gateway {
-    /// Starts a gateway and waits until it is ready.
+    /// Starts a gateway on the proxy's core and waits until it is ready.
     pub(crate) fn start(lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
-        Gateway::start_with(lab, backing, "", "")
+        Gateway::start_on(&lab.cores.proxy, lab, backing)
     }
 
-    /// The same with every limit by client and by route, none of which is ever reached.
+    /// The same on other cores.
+    pub(crate) fn start_on(cores: &str, lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
+        Gateway::start_with(cores, lab, backing, "", "")
+    }
+
+    /// On the proxy's core with every limit by client and by route, none of which is ever reached.
     pub(crate) fn start_limited(lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
         let route = "concurrency = 1000000\nrate = \"1000000/s\"\n";
         let limits = "[limits]\nclient_concurrency = 1000000\nclient_rate = \"1000000/s\"\n";
-        Gateway::start_with(lab, backing, route, limits)
+        Gateway::start_with(&lab.cores.proxy, lab, backing, route, limits)
     }
 
     /// With these further settings of its fenced route, and these tables.
-    fn start_with(lab: &Lab<'_>, backing: &Backing, route: &str, tables: &str) -> Result<Gateway> {
+    fn start_with(
+        cores: &str,
+        lab: &Lab<'_>,
+        backing: &Backing,
+        route: &str,
+        tables: &str,
+    ) -> Result<Gateway> {
         let (proxy, leases, admin) = (free_address()?, free_address()?, free_address()?);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let config = lab.directory().join(format!("fencegate{number}.toml"));
@@ -81,12 +93,12 @@ impl Gateway {
             &config,
             configuration([proxy, leases, admin], backing, lab.upstream, route, tables),
         )?;
-        let mut command = pinned(&lab.cores.proxy, Path::new(env!("CARGO_BIN_EXE_fencegate")));
+        let mut command = pinned(cores, Path::new(env!("CARGO_BIN_EXE_fencegate")));
         command.args(["serve", "--config"]).arg(&config);
         let mut server = Server::start(&format!("fencegate{number}"), command, lab.directory())?;
         lab.wait_for_answer(&mut server, admin, "/readyz", |status| status == StatusCode::OK)
             .context("starting fencegate serve")?;
-        Ok(Gateway { server, proxy, leases })
+        Ok(Gateway { server, proxy, leases, admin })
     }
 }
 

@@ -42,7 +42,7 @@ impl<'a> Lab<'a> {
     /// Makes the directory and starts the upstream.
     pub(crate) fn open(peers: &'a Peers) -> Result<Lab<'a>> {
         let cores = Cores::split()?;
-        cores.move_self()?;
+        cores.leave_the_proxy_alone()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let directory =
             tempfile::Builder::new().prefix("compare-").tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;

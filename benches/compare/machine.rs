@@ -17,6 +17,8 @@ pub(crate) struct Cores {
     pub(crate) proxy: String,
     /// For the load generator, the upstream and this process.
     pub(crate) load: String,
+    /// All of them, where it is not the CPU time of one process that is measured.
+    pub(crate) all: String,
 }
 
 impl Cores {
@@ -29,27 +31,37 @@ impl Cores {
             .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
             .context("/proc/self/status has no Cpus_allowed_list; this benchmark needs Linux")?;
         let mut cores = expand(allowed.trim())?;
+        let list = |cores: &[u32]| cores.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let all = list(&cores);
         match (cores.pop(), cores.as_slice()) {
             (Some(proxy), [_, ..]) => {
-                let load: Vec<String> = cores.iter().map(u32::to_string).collect();
-                Ok(Cores { proxy: proxy.to_string(), load: load.join(",") })
+                Ok(Cores { proxy: proxy.to_string(), load: list(&cores), all })
             }
             _ => bail!("two cores are needed: one for the proxy, one for load and upstream"),
         }
     }
 
-    /// Moves this process off the proxy's core, and with it the threads that it starts later.
-    pub(crate) fn move_self(&self) -> Result<()> {
-        let pid = std::process::id().to_string();
-        let moved = Command::new("taskset")
-            .args(["-p", "-c", &self.load, &pid])
-            .output()
-            .context("running taskset; install util-linux")?;
-        if !moved.status.success() {
-            bail!("taskset: {}", String::from_utf8_lossy(&moved.stderr).trim());
-        }
-        Ok(())
+    /// Moves this process off the proxy's core, and with it what it starts later.
+    pub(crate) fn leave_the_proxy_alone(&self) -> Result<()> {
+        move_self(&self.load)
     }
+
+    /// Lets this process, and what it starts later, run on all cores.
+    pub(crate) fn spread_out(&self) -> Result<()> {
+        move_self(&self.all)
+    }
+}
+
+fn move_self(cores: &str) -> Result<()> {
+    let pid = std::process::id().to_string();
+    let moved = Command::new("taskset")
+        .args(["-a", "-p", "-c", cores, &pid])
+        .output()
+        .context("running taskset; install util-linux")?;
+    if !moved.status.success() {
+        bail!("taskset: {}", String::from_utf8_lossy(&moved.stderr).trim());
+    }
+    Ok(())
 }
 
 /// `0-2,5` as numbers.

@@ -18,6 +18,7 @@ mod process;
 mod raises;
 mod requests;
 mod rows;
+mod scrape;
 #[path = "../../tests/servers.rs"]
 mod servers;
 mod shared;
@@ -109,6 +110,9 @@ fn compare(options: &Options) -> Result<()> {
         }
         if options.wants(Row::Memory) {
             memory::measure(&lab, &mut table)?;
+        }
+        if options.wants(Row::Scrape) {
+            scrape::measure(&lab, options.rounds(), &mut table)?;
         }
     }
     println!("{table}");

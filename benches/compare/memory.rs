@@ -14,7 +14,7 @@ use crate::stats::Spread;
 use crate::stores;
 use crate::table::Table;
 
-const ACTIVE: u32 = 100_000;
+pub(crate) const ACTIVE: u32 = 100_000;
 const CONNECTIONS: u32 = 64;
 /// Has no divisor in common with the number of fences, so that every resource met is another, and
 /// neighbours in time are no neighbours in the file.
@@ -34,7 +34,8 @@ pub(crate) fn measure(lab: &Lab<'_>, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-async fn write_to_all(proxy: SocketAddr) -> Result<()> {
+/// Writes to [`ACTIVE`] resources of a full store.
+pub(crate) async fn write_to_all(proxy: SocketAddr) -> Result<()> {
     // The store has token 1 of each.
     let token = Token::new(2).context("2 is a token")?;
     let mut writers = JoinSet::new();

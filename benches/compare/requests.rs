@@ -220,7 +220,7 @@ impl Field {
             wrk::script(lab, name, &writes)
         };
         if has(Role::Fenced) || has(Role::Unfenced) {
-            let Gateway { server, proxy, leases } =
+            let Gateway { server, proxy, leases, .. } =
                 Gateway::start(lab, &gateway::own_file(lab, "requests"))?;
             tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
             let fenced = script("fenced", gateway::held_path, &tokens)?;
@@ -238,9 +238,9 @@ impl Field {
             field.enter(Role::Limited, proxy, limited, servers);
         }
         if has(Role::Shared) {
-            let mut cluster = Cluster::start(lab)?;
+            let mut cluster = Cluster::start(lab, &lab.cores.proxy)?;
             // The others run on the same core, as idle as gateways are.
-            let Gateway { server, proxy, leases } = cluster.gateways.remove(0);
+            let Gateway { server, proxy, leases, .. } = cluster.gateways.remove(0);
             let tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
             let shared = script("shared", gateway::held_path, &tokens)?;
             let servers = field.keep([server]);

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::config::{self, Loaded, ServeFlags, Sources};
 use crate::serve::Requests;
@@ -24,11 +25,11 @@ pub(super) fn main(args: &ServeArgs) -> ExitCode {
             return exit::USAGE.into();
         }
     };
-    let _writing_logs = telemetry::start(loaded.log.clone());
+    let log = telemetry::start(loaded.log.clone());
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    match run(loaded, sources) {
+    match run(loaded, sources, log.dropped.clone()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fencegate serve: {error:#}");
@@ -37,12 +38,12 @@ pub(super) fn main(args: &ServeArgs) -> ExitCode {
     }
 }
 
-fn run(loaded: Loaded, sources: Sources) -> anyhow::Result<()> {
+fn run(loaded: Loaded, sources: Sources, log: ErrorCounter) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let asked = Requests::default();
         tokio::spawn(on_signal(asked.clone())?);
-        Ok(serve::serve(loaded, sources, asked).await?)
+        Ok(serve::serve(loaded, sources, asked, log).await?)
     });
     // Whatever still blocks must not keep the process: the grants are given back by now.
     runtime.shutdown_background();

@@ -11,8 +11,8 @@ use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::values::StoreUrl;
 use super::{
-    ApiLimits, Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Tokens,
-    Upstream,
+    ApiLimits, Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Telemetry,
+    Tokens, Upstream,
 };
 use super::{check, coordinator, pattern, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
@@ -40,6 +40,7 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let limits = limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
+    let telemetry = telemetry(Reader::single(Section::Telemetry, settings, mistakes));
     check::coordinator_fits(store.as_ref(), coordinator.as_ref(), settings, mistakes);
     Some(Config {
         listen: listen?,
@@ -50,6 +51,7 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
         limits: limits?,
         shutdown: shutdown?,
         metrics: metrics?,
+        telemetry: telemetry?,
     })
 }
 
@@ -298,6 +300,12 @@ fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {
     let unready = from.read("unready", values::duration);
     let grace = from.read("grace", values::duration);
     Some(Shutdown { unready: unready?, grace: grace? })
+}
+
+fn telemetry(mut from: Reader<'_>) -> Option<Telemetry> {
+    let otlp = from.read_if_set("otlp", values::collector);
+    let service = from.read("service", values::service);
+    Some(Telemetry { otlp: otlp.map_or(Some(None), |url| url.map(Some))?, service: service? })
 }
 
 fn metrics(mut from: Reader<'_>) -> Option<Metrics> {

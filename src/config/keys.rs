@@ -17,6 +17,7 @@ pub(super) enum Section {
     Limits,
     Shutdown,
     Metrics,
+    Telemetry,
 }
 
 /// What a value looks like.
@@ -161,6 +162,8 @@ pub(super) const KEYS: &[Key] = {
         key(S::Shutdown, "unready", Kind::Duration, Default("0s")),
         key(S::Shutdown, "grace", Kind::Duration, Default("30s")),
         key(S::Metrics, "resources", Kind::Resources, Means("none", "account:42, account:43")),
+        key(S::Telemetry, "otlp", Kind::Url, Means("none", "http://127.0.0.1:4318")),
+        key(S::Telemetry, "service", Kind::Text, Default("fencegate")),
     ]
 };
 
@@ -174,7 +177,7 @@ const fn key(section: Section, name: &'static str, kind: Kind, absent: Absent) -
 
 impl Section {
     /// Every section, in the order in which they are printed.
-    pub(super) const ALL: [Section; 8] = [
+    pub(super) const ALL: [Section; 9] = [
         Section::Listen,
         Section::Store,
         Section::Coordinator,
@@ -183,6 +186,7 @@ impl Section {
         Section::Limits,
         Section::Shutdown,
         Section::Metrics,
+        Section::Telemetry,
     ];
 
     pub(super) fn named(name: &str) -> Option<Section> {
@@ -199,6 +203,7 @@ impl Section {
             Section::Limits => "limits",
             Section::Shutdown => "shutdown",
             Section::Metrics => "metrics",
+            Section::Telemetry => "telemetry",
         }
     }
 
@@ -252,7 +257,11 @@ impl Key {
     /// not change which resource a request writes to without [`crate::gateway`] seeing that.
     pub(super) fn can_change(&self) -> bool {
         match self.section {
-            Section::Listen | Section::Store | Section::Coordinator | Section::Metrics => false,
+            Section::Listen
+            | Section::Store
+            | Section::Coordinator
+            | Section::Metrics
+            | Section::Telemetry => false,
             Section::Limits | Section::Shutdown => true,
             Section::Upstream => matches!(
                 self.name,

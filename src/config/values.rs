@@ -186,6 +186,32 @@ pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
     Ok(format!("{host}:{port}"))
 }
 
+/// Where a collector of OpenTelemetry listens for OTLP over HTTP, without a slash at the end.
+pub(super) fn collector(text: &str) -> Result<String, String> {
+    let Some(authority) = text.strip_prefix("http://") else {
+        return Err(format!(
+            "{} does not start with http://, the only way to a collector: let one on this host, or \
+             one that is reached safely, pass the spans on",
+            shown(text)
+        ));
+    };
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    if authority.contains(['/', '?', '#', '@']) {
+        return Err(format!("{} must end after the port; /v1/traces is added", shown(text)));
+    }
+    let (host, port) = host_and_port(authority, 4318)
+        .ok_or_else(|| format!("{} has no valid host and port", shown(text)))?;
+    Ok(format!("http://{host}:{port}"))
+}
+
+/// The name of a service, as people see it in their traces.
+pub(super) fn service(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 100 || text.chars().any(char::is_control) {
+        return Err(format!("{} is no name of 1 to 100 characters", shown(text)));
+    }
+    Ok(text.to_owned())
+}
+
 fn host_and_port(authority: &str, default_port: u16) -> Option<(&str, u16)> {
     let (host, port) = match authority.rsplit_once(':') {
         // The colons of `[::1]` separate no port.

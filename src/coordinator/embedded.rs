@@ -80,7 +80,7 @@ impl Embedded {
             metrics,
         });
         let for_holders = Arc::clone(&shared);
-        let holders = Batcher::new(tasks, BATCH_CALLS, move |resources| {
+        let holders = Batcher::new(tasks, BATCH_CALLS, 1, move |resources| {
             let shared = Arc::clone(&for_holders);
             Box::pin(async move { shared.holders(resources).await })
         });
@@ -149,6 +149,14 @@ impl Coordinator for Embedded {
             Box::pin(async move { rows::list(connection, clock.wall(), after, limit).await })
         });
         Ok(list.await?)
+    }
+
+    async fn count(&self) -> Result<Option<u64>, CoordinatorError> {
+        let clock = self.shared.clock;
+        let count = self.shared.database.call(Operation::List, move |connection| {
+            Box::pin(rows::count(connection, clock.wall()))
+        });
+        Ok(Some(count.await?))
     }
 }
 

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use prometheus::Registry;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -107,7 +108,7 @@ impl Etcd {
         let stop = CancellationToken::new();
         tasks.spawn(deletions::watch(Arc::clone(&shared), None, stop.clone()));
         let for_holders = Arc::clone(&shared);
-        let holders = Batcher::new(tasks, BATCH_HOLDERS, move |resources| {
+        let holders = Batcher::new(tasks, BATCH_HOLDERS, 1, move |resources| {
             let shared = Arc::clone(&for_holders);
             Box::pin(async move { shared.holders(&resources).await })
         });
@@ -129,6 +130,14 @@ impl Etcd {
             Ok(_) | Err(CoordinatorError::Changed(_)) => Ok(()),
             Err(unavailable) => Err(unavailable),
         }
+    }
+
+    /// Registers what is counted of its endpoints.
+    ///
+    /// # Errors
+    /// The name is registered already.
+    pub fn register_endpoints(&self, registry: &Registry) -> prometheus::Result<()> {
+        self.shared.leases.connection().register(registry)
     }
 
     /// What watches over etcd's history, in a gateway.
@@ -202,6 +211,11 @@ impl Coordinator for Etcd {
         limit: u32,
     ) -> Result<Vec<Lease>, CoordinatorError> {
         Ok(self.shared.list(after.as_ref(), limit as usize).await?)
+    }
+
+    /// Waiters have keys as well, and only their order tells who is one.
+    async fn count(&self) -> Result<Option<u64>, CoordinatorError> {
+        Ok(None)
     }
 }
 

@@ -82,7 +82,7 @@ impl LeaseMetrics {
                 &AGE_BUCKETS,
             )?,
             renewal: histogram(
-                "fencegate_lease_renewal_seconds",
+                "fencegate_lease_renewal_duration_seconds",
                 "From the request for a renewal to its answer",
                 &LATENCY_BUCKETS,
             )?,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use prometheus::Registry;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -70,7 +71,7 @@ impl Postgres {
         tasks: &TaskTracker,
         metrics: LeaseMetrics,
     ) -> Result<Postgres, PostgresStartError> {
-        let database = Database::new(settings.access.options()?);
+        let database = Database::new(settings.access.options()?, clock);
         schema::prepare(&database).await?;
         let shared = Arc::new(Shared {
             database,
@@ -86,11 +87,19 @@ impl Postgres {
             tasks.spawn(upkeep::listen(Arc::clone(&shared), listen.options()?, stop.clone()));
         }
         let for_holders = Arc::clone(&shared);
-        let holders = Batcher::new(tasks, BATCH_HOLDERS, move |resources| {
+        let holders = Batcher::new(tasks, BATCH_HOLDERS, 1, move |resources| {
             let shared = Arc::clone(&for_holders);
             Box::pin(async move { shared.holders(&resources).await })
         });
         Ok(Postgres { shared, holders, _upkeep: stop.drop_guard() })
+    }
+
+    /// Registers what is counted of its connections.
+    ///
+    /// # Errors
+    /// They are registered already.
+    pub fn register_pool(&self, registry: &Registry) -> prometheus::Result<()> {
+        self.shared.database.register(registry)
     }
 }
 
@@ -154,6 +163,15 @@ impl Coordinator for Postgres {
         delivery::to_the_end(&self.shared.tasks, async move {
             verbs::list(&database, after.as_ref(), limit).await
         })
+        .await
+    }
+
+    async fn count(&self) -> Result<Option<u64>, CoordinatorError> {
+        let database = self.shared.database.clone();
+        delivery::to_the_end(
+            &self.shared.tasks,
+            async move { verbs::count(&database).await.map(Some) },
+        )
         .await
     }
 }

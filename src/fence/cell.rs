@@ -114,6 +114,8 @@ pub struct Cell {
     /// Other instances may still have grants below the mark.
     elsewhere: bool,
     used_at: Boottime,
+    /// When the mark came to be what it is, as far as this instance knows.
+    marked_at: Boottime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +142,14 @@ impl Cell {
     /// A cell that knows nothing.
     #[must_use]
     pub fn new(now: Boottime) -> Cell {
-        let tenures = SmallVec::new();
-        Cell { phase: Phase::Empty, mark: None, tenures, elsewhere: false, used_at: now }
+        Cell {
+            phase: Phase::Empty,
+            mark: None,
+            tenures: SmallVec::new(),
+            elsewhere: false,
+            used_at: now,
+            marked_at: now,
+        }
     }
 
     /// Decides about a write with `token`; `epoch` is the coordinator's as far as it is known here.
@@ -222,14 +230,23 @@ impl Cell {
         waiting.then_some(Step::Drain { again_at, cut })
     }
 
-    /// Takes in what the store said; `dead_since` is a moment at which every instance that left a
-    /// grant was surely gone.
-    pub fn loaded(&mut self, mark: Option<Mark>, left: &[LeftGrant], dead_since: Boottime) {
+    /// Takes in what the store said, and when its mark was raised; `dead_since` is a moment at which every
+    /// instance that left a grant was surely gone.
+    pub fn loaded(
+        &mut self,
+        mark: Option<(Mark, Boottime)>,
+        left: &[LeftGrant],
+        dead_since: Boottime,
+    ) {
         if self.phase != Phase::Empty {
             return;
         }
         self.phase = Phase::Open;
-        self.mark = self.mark.max(mark);
+        if let Some((mark, marked_at)) = mark
+            && self.mark.is_none_or(|known| known < mark)
+        {
+            (self.mark, self.marked_at) = (Some(mark), marked_at);
+        }
         for grant in left {
             let tenure = self.tenure(grant.rank);
             tenure.in_doubt_until = tenure.in_doubt_until.max(Some(dead_since + grant.settle));
@@ -242,8 +259,12 @@ impl Cell {
         if Some(mark) >= self.mark {
             self.elsewhere = elsewhere;
         }
+        let known = self.rank();
         self.mark = self.mark.max(Some(mark));
         let rank = self.rank();
+        if rank > known {
+            self.marked_at = now;
+        }
         for tenure in &mut self.tenures {
             if Some(tenure.rank) < rank {
                 tenure.revoked_at.get_or_insert(now);
@@ -328,6 +349,21 @@ impl Cell {
     #[must_use]
     pub fn mark(&self) -> Option<Mark> {
         self.mark
+    }
+
+    /// How long the mark has been what it is, as far as this instance knows: how late a write comes that is
+    /// stale.
+    #[must_use]
+    pub fn mark_age(&self, now: Boottime) -> Duration {
+        now.since(self.marked_at)
+    }
+
+    /// Since when older writes than the mark's have had to end that have not.
+    #[must_use]
+    pub fn draining_since(&self, now: Boottime) -> Option<Boottime> {
+        let mark = self.rank();
+        let older = self.tenures.iter().filter(|tenure| Some(tenure.rank) < mark);
+        older.filter(|tenure| !tenure.is_over(now)).filter_map(|tenure| tenure.revoked_at).min()
     }
 
     fn rank(&self) -> Option<Rank> {

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::elsewhere::await_others;
-use super::{Demand, Fences, Refused, Slot, Waiting};
+use super::{Demand, Fences, Refused, Slot, Timed, Waiting};
+use crate::clock::Clock;
 use crate::coordinator::{CoordinatorError, Holding};
 use crate::fence::{Epoch, Mark, Owner, Rank, Resource, Step, Token};
 use crate::store::{Raise, Raised, StoreError};
@@ -85,7 +86,12 @@ impl Fences {
             return Ok(());
         }
         let state = answer_within(self.shared.store.load(slot.resource.clone())).await?;
-        slot.cell().loaded(state.mark, &state.left, self.dead_since);
+        let raised_at = |clock: Clock| match state.raised_at {
+            Some(at) => clock.now() - clock.wall().since(at),
+            None => clock.now(),
+        };
+        let mark = state.mark.map(|mark| (mark, raised_at(self.shared.clock)));
+        slot.cell().loaded(mark, &state.left, self.dead_since);
         slot.changed.notify_waiters();
         Ok(())
     }
@@ -137,7 +143,7 @@ impl Fences {
         asked: &Asked,
     ) -> Result<Option<(Epoch, Owner)>, Refused> {
         let answer = {
-            let _timed = self.shared.metrics.coordinator.start_timer();
+            let _timed = Timed::new(&self.shared, &self.shared.metrics.coordinator, asked.trace_id);
             asked.is_coordinator.store(true, Ordering::Relaxed);
             timeout(ANSWER_WITHIN, self.coordinator.holder(slot.resource.clone())).await
         };
@@ -176,7 +182,8 @@ impl Fences {
         let Raise { rank, grant, owner, .. } = raise.clone();
         let times_given_back = slot.times_given_back.load(Ordering::Acquire);
         let Raised { mark, elsewhere } = {
-            let _timed = self.shared.metrics.raise.start_timer();
+            let _timed = trace_id
+                .map(|trace_id| Timed::new(&self.shared, &self.shared.metrics.raise, trace_id));
             // In the name of the lease that this place is under: if that one is over, the store refuses.
             self.shared.store.raise(slot.lease.instance(), raise).await?
         };
@@ -196,7 +203,7 @@ impl Fences {
         self.release_over(slot);
         slot.changed.notify_waiters();
         if before.is_none_or(|before| before.rank < mark.rank) {
-            self.shared.metrics.raises.inc();
+            self.shared.metrics.raises.inc(trace_id);
             let message =
                 if trace_id.is_some() { "mark raised" } else { "mark raised by an operator" };
             tracing::info!(
@@ -276,7 +283,7 @@ pub enum OperatorRaise {
 pub(super) struct Asked {
     is_coordinator: AtomicBool,
     /// The write for which it is asked.
-    trace_id: TraceId,
+    pub(super) trace_id: TraceId,
 }
 
 impl Asked {

@@ -6,11 +6,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::{Fences, LeftView, Over, Slot, answer_within};
 use crate::clock::Boottime;
-use crate::fence::{OverGrant, Resource};
+use crate::fence::{Cell, OverGrant, Resource};
+use crate::metrics::Counted;
 use crate::store::{FenceStore, InstanceId, StoreError};
 
 pub(super) const QUEUE_GRANTS: usize = 4096;
@@ -34,7 +36,7 @@ pub struct Bounds {
 
 pub(super) fn spawn(fences: &Arc<Fences>, over: mpsc::Receiver<Over>, tasks: &TaskTracker) {
     tasks.spawn(give_back(Arc::downgrade(fences), over));
-    tasks.spawn(evict(Arc::downgrade(fences)));
+    tasks.spawn(look_after(Arc::downgrade(fences), tasks.clone()));
     tasks.spawn(forget_left(Arc::downgrade(fences)));
 }
 
@@ -49,11 +51,21 @@ async fn give_back(fences: Weak<Fences>, mut over: mpsc::Receiver<Over>) {
     }
 }
 
-async fn evict(fences: Weak<Fences>) {
+/// One walk over all resources, which counts them and finds the idle ones: a scrape walks over none.
+async fn look_after(fences: Weak<Fences>, tasks: TaskTracker) {
+    let mut evicting: Option<JoinHandle<()>> = None;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(fences) = fences.upgrade() else { return };
-        fences.evict_idle().await;
+        // A store that is away holds up the eviction, and not the count.
+        if evicting.as_ref().is_some_and(|evicting| !evicting.is_finished()) {
+            fences.count();
+            continue;
+        }
+        let closing = fences.close_idle();
+        if !closing.is_empty() {
+            evicting = Some(tasks.spawn(async move { fences.evict(closing).await }));
+        }
     }
 }
 
@@ -74,6 +86,16 @@ async fn forget_left(fences: Weak<Fences>) {
 pub(super) struct Closing {
     pub(super) slot: Arc<Slot>,
     pub(super) grants: Vec<OverGrant>,
+}
+
+impl Counted {
+    fn add(&mut self, cell: &Cell, now: Boottime) {
+        self.cells += 1;
+        self.in_flight += i64::from(cell.in_flight());
+        self.grants += cell.grants().count().cast_signed() as i64;
+        let drain_age = cell.draining_since(now).map(|since| now.since(since));
+        self.drain_age = self.drain_age.max(drain_age.unwrap_or_default());
+    }
 }
 
 impl Closing {
@@ -118,8 +140,7 @@ impl Fences {
     }
 
     /// Gives the grants of idle resources back, then forgets these resources.
-    async fn evict_idle(&self) {
-        let closing = self.close_idle();
+    async fn evict(&self, closing: Vec<Closing>) {
         for batch in closing.chunks(BATCH_GRANTS) {
             let grants = batch.iter().flat_map(Closing::grants);
             let given_back = give_back_by_run(&*self.shared.store, grants).await;
@@ -129,24 +150,38 @@ impl Fences {
         }
     }
 
+    /// Counts all on the way.
     pub(super) fn close_idle(&self) -> Vec<Closing> {
         let now = self.shared.clock.now();
         let oldest_kept = self.oldest_kept(now);
         let mut closing = Vec::new();
+        let mut counted = Counted::default();
         for slot in &self.slots {
             // The map's own reference alone: nobody holds a permit, waits, or is about to ask. The
             // map's lock keeps it so until the cell is marked.
-            if Arc::strong_count(&slot) > 1 {
-                continue;
-            }
+            let is_unused = Arc::strong_count(&slot) == 1;
             let mut cell = slot.cell();
-            if cell.used_at() < oldest_kept
+            counted.add(&cell, now);
+            if is_unused
+                && cell.used_at() < oldest_kept
                 && let Some(grants) = cell.close(now)
             {
                 closing.push(Closing { slot: Arc::clone(&slot), grants: grants.to_vec() });
             }
         }
+        self.shared.metrics.counted(counted);
         closing
+    }
+
+    /// Counts all that is in memory, for the gauges.
+    pub(super) fn count(&self) -> Counted {
+        let now = self.shared.clock.now();
+        let mut counted = Counted::default();
+        for slot in &self.slots {
+            counted.add(&slot.cell(), now);
+        }
+        self.shared.metrics.counted(counted);
+        counted
     }
 
     /// Cells last used before this moment are given up: those idle for long, and the least
@@ -173,19 +208,6 @@ impl Fences {
             slot.cell().reopen();
         }
         slot.changed.notify_waiters();
-    }
-
-    /// Resources in memory, writes in flight, and grants, for the gauges.
-    #[must_use]
-    pub fn census(&self) -> (usize, u64, u64) {
-        let mut in_flight = 0;
-        let mut grants = 0;
-        for slot in &self.slots {
-            let cell = slot.cell();
-            in_flight += u64::from(cell.in_flight());
-            grants += cell.grants().count() as u64;
-        }
-        (self.slots.len(), in_flight, grants)
     }
 
     /// Cuts every write that is still in flight and refuses those that wait, at the end of the grace of a

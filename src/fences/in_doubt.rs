@@ -10,9 +10,60 @@ use serde::Serialize;
 
 use crate::clock::{Boottime, Clock, WallTime};
 use crate::fence::{Resource, Token};
+use crate::trace::TraceId;
 
 /// The newest so many are kept.
 const KEPT: usize = 10_000;
+
+/// What happened to a write in doubt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
+pub enum DoubtReason {
+    /// The upstream did not answer in time.
+    UpstreamTimeout,
+    /// The upstream, or the request's body, broke off.
+    UpstreamOutcomeUnknown,
+    /// The body turned out larger than the route allows when part of it was sent.
+    BodyTooLarge,
+    /// The upstream answered, and the rest of the body was never sent.
+    AnsweredBeforeTheBodyWasSent,
+    /// It was cut for a newer token's write, or for the end of the gateway.
+    Cut,
+    /// The gateway let go of it without a word; an error of the gateway.
+    #[default]
+    Dropped,
+}
+
+impl DoubtReason {
+    /// Every reason.
+    pub const ALL: [DoubtReason; 6] = [
+        DoubtReason::UpstreamTimeout,
+        DoubtReason::UpstreamOutcomeUnknown,
+        DoubtReason::BodyTooLarge,
+        DoubtReason::AnsweredBeforeTheBodyWasSent,
+        DoubtReason::Cut,
+        DoubtReason::Dropped,
+    ];
+
+    /// As logs, lists and metrics call it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DoubtReason::UpstreamTimeout => "upstream_timeout",
+            DoubtReason::UpstreamOutcomeUnknown => "upstream_outcome_unknown",
+            DoubtReason::BodyTooLarge => "body_too_large",
+            DoubtReason::AnsweredBeforeTheBodyWasSent => "answered_before_the_body_was_sent",
+            DoubtReason::Cut => "cut",
+            DoubtReason::Dropped => "dropped",
+        }
+    }
+}
+
+impl From<DoubtReason> for &'static str {
+    fn from(reason: DoubtReason) -> &'static str {
+        reason.as_str()
+    }
+}
 
 /// Which write it was.
 #[derive(Clone, Debug, Default)]
@@ -24,9 +75,9 @@ pub struct Write {
     /// Its method.
     pub method: String,
     /// Its trace.
-    pub trace_id: String,
+    pub trace_id: Option<TraceId>,
     /// What happened to it.
-    pub reason: &'static str,
+    pub reason: DoubtReason,
 }
 
 /// A write in doubt, as it is shown.
@@ -45,7 +96,7 @@ pub struct DoubtView {
     /// Its trace.
     pub trace_id: String,
     /// What happened to it.
-    pub reason: &'static str,
+    pub reason: DoubtReason,
     /// Since when its outcome is unknown.
     pub since: WallTime,
     /// From when on it can no longer take effect.
@@ -84,7 +135,7 @@ impl Doubts {
             route: write.route,
             upstream: write.upstream,
             method: write.method,
-            trace_id: write.trace_id,
+            trace_id: write.trace_id.map(|trace_id| trace_id.to_string()).unwrap_or_default(),
             reason: write.reason,
             since: self.clock.wall(),
             settles_at: self.clock.wall_at(until),

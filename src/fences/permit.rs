@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Slot, Write};
 use crate::fence::{Outcome, Rank, Resource, Terms, Token};
+use crate::metrics::UNMATCHED_ROUTE;
 use crate::store::InstanceLease;
 
 /// The right to forward one write, and the duty to say how it ended. While it exists, no newer
@@ -74,15 +75,16 @@ impl Permit {
     fn end_in_doubt(&mut self, write: Write) {
         let until = self.slot.shared.clock.now() + self.settle;
         self.end(Outcome::InDoubt(until));
-        self.slot.shared.metrics.in_doubt_total.inc();
+        let route = if write.route.is_empty() { UNMATCHED_ROUTE } else { &*write.route };
+        self.slot.shared.metrics.in_doubt(route, write.reason, write.trace_id);
         tracing::warn!(
             resource = %self.slot.resource,
             token = %self.rank.token,
             route = &*write.route,
             upstream = &*write.upstream,
             method = write.method,
-            trace_id = write.trace_id,
-            reason = write.reason,
+            trace_id = write.trace_id.map(display),
+            reason = write.reason.as_str(),
             "write in doubt"
         );
         self.slot.shared.doubts.add(self.slot.resource.clone(), self.rank.token, write, until);
@@ -108,7 +110,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.ended {
-            self.end_in_doubt(Write { reason: "the gateway dropped it", ..Write::default() });
+            self.end_in_doubt(Write::default());
         }
     }
 }

@@ -20,7 +20,8 @@ use super::sending::{Answered, Sending};
 use super::socket::Dirty;
 use super::upstream::Connection;
 use super::vigil::Stop;
-use crate::fences::{Permit, Refused, Write};
+use crate::fences::{DoubtReason, Permit, Refused, Write};
+use crate::spans::Open;
 use crate::trace::TraceId;
 
 /// How often a write whose connection is gone, or answered, looks whether it has to stop.
@@ -31,15 +32,17 @@ pub(super) struct Origin {
     pub(super) route: Arc<Route>,
     pub(super) method: Method,
     pub(super) trace_id: TraceId,
+    /// Where somebody records it.
+    pub(super) span: Option<Box<Open>>,
 }
 
 impl Origin {
-    fn write(self, reason: &'static str) -> Write {
+    fn write(self, reason: DoubtReason) -> Write {
         Write {
             route: Arc::clone(&self.route.name),
             upstream: Arc::clone(&self.route.upstream_name),
             method: self.method.to_string(),
-            trace_id: self.trace_id.to_string(),
+            trace_id: Some(self.trace_id),
             reason,
         }
     }
@@ -117,9 +120,17 @@ impl InFlight {
     }
 
     fn end(self, ended: Result<Answered, Stop>) -> Result<Response<ResponseBody>, Refusal> {
-        let InFlight { sending, permit, origin, upload } = self;
+        let InFlight { sending, permit, mut origin, upload } = self;
+        let span = origin.span.take();
+        let is_cut = matches!(ended, Err(Stop::Cut));
         let failed = match ended {
             Ok(Ok((response, connection))) => {
+                if let Some(mut span) = span {
+                    span.set(|span| {
+                        span.outcome = "answered";
+                        span.status = Some(response.status().as_u16());
+                    });
+                }
                 end_of_answered(permit, upload, origin, &connection, &sending);
                 return Ok(into_response((response, connection)));
             }
@@ -131,23 +142,37 @@ impl InFlight {
             Err(Stop::Late) => Refusal::UpstreamTimeout,
         };
         if sending.is_sent {
-            permit.in_doubt(origin.write(reason(&failed)));
+            let reason = if is_cut { DoubtReason::Cut } else { reason(&failed) };
+            permit.in_doubt(origin.write(reason));
+            end_span(span, &failed, "unknown");
             return Err(failed);
         }
         permit.over();
-        Err(match failed {
+        let failed = match failed {
             Refusal::UpstreamTimeout => Refusal::UpstreamUnreachable("it took too long".into()),
             Refusal::OutcomeUnknown(_) => Refusal::Admission(Refused::Draining),
             refusal => refusal,
-        })
+        };
+        end_span(span, &failed, "not_forwarded");
+        Err(failed)
     }
 }
 
-const fn reason(refusal: &Refusal) -> &'static str {
+fn end_span(span: Option<Box<Open>>, refusal: &Refusal, outcome: &'static str) {
+    if let Some(mut span) = span {
+        span.set(|span| {
+            span.outcome = outcome;
+            span.code = Some(refusal.code().as_str());
+            span.status = Some(refusal.code().status().as_u16());
+        });
+    }
+}
+
+const fn reason(refusal: &Refusal) -> DoubtReason {
     match refusal {
-        Refusal::UpstreamTimeout => "upstream_timeout",
-        Refusal::BodyTooLarge { .. } => "body_too_large",
-        _ => "upstream_outcome_unknown",
+        Refusal::UpstreamTimeout => DoubtReason::UpstreamTimeout,
+        Refusal::BodyTooLarge { .. } => DoubtReason::BodyTooLarge,
+        _ => DoubtReason::UpstreamOutcomeUnknown,
     }
 }
 
@@ -175,7 +200,7 @@ fn end_of_answered(
             permit.over();
         } else {
             close.abort();
-            permit.in_doubt(origin.write("answered_before_the_body_was_sent"));
+            permit.in_doubt(origin.write(DoubtReason::AnsweredBeforeTheBodyWasSent));
         }
     });
 }

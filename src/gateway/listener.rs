@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::fences::Fences;
 use crate::metrics::{GatewayMetrics, LimitMetrics};
+use crate::spans::Spans;
 
 /// Connections on their way to a thread.
 const HANDED_OVER: usize = 256;
@@ -56,6 +57,8 @@ pub struct GatewayParts {
     pub metrics: Arc<GatewayMetrics>,
     /// How often limits were reached.
     pub limit_hits: LimitMetrics,
+    /// Takes the spans of decisions, where there is a collector.
+    pub spans: Option<Spans>,
 }
 
 /// The running threads.

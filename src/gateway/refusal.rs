@@ -1,5 +1,7 @@
 //! Everything that the gateway answers by itself, and how it is said.
 
+use std::time::Duration;
+
 use super::load::Limited;
 use crate::coordinator::CoordinatorError;
 use crate::fence::{InvalidToken, Resource, Token};
@@ -77,12 +79,20 @@ impl Refusal {
 
     /// What the log calls it: nobody refused what the upstream failed to answer.
     pub(super) const fn event(&self) -> &'static str {
-        match self {
-            Refusal::UpstreamUnreachable(_)
-            | Refusal::OutcomeUnknown(_)
-            | Refusal::UpstreamTimeout => "request failed",
-            _ => "request refused",
-        }
+        if self.is_failure() { "request failed" } else { "request refused" }
+    }
+
+    /// Whether it is the upstream's failure, and no decision.
+    pub(super) const fn is_failure(&self) -> bool {
+        matches!(
+            self,
+            Refusal::UpstreamUnreachable(_) | Refusal::OutcomeUnknown(_) | Refusal::UpstreamTimeout
+        )
+    }
+
+    /// Whether part of the request went upstream before it was refused.
+    pub(super) const fn was_sent(&self) -> bool {
+        matches!(self, Refusal::BodyTooLarge { sent: true, .. })
     }
 
     pub(super) fn problem(
@@ -99,15 +109,23 @@ impl Refusal {
         if let Refusal::Limited(limited) = self {
             problem.retry_after_seconds = Some(limited.retry_after_seconds());
         }
-        if let Refusal::BodyTooLarge { sent: true, .. } = self {
+        if self.was_sent() {
             problem.outcome = ProblemOutcome::Unknown;
         }
         problem
     }
 
+    /// How late a write came that is stale.
+    pub(super) const fn late_by(&self) -> Option<Duration> {
+        match self {
+            Refusal::Admission(Refused::Stale { late_by, .. }) => Some(*late_by),
+            _ => None,
+        }
+    }
+
     pub(super) const fn highest_token(&self) -> Option<Token> {
         match self {
-            Refusal::Admission(Refused::Stale { highest }) => Some(*highest),
+            Refusal::Admission(Refused::Stale { highest, .. }) => Some(*highest),
             Refusal::Admission(Refused::NotHeld { highest }) => *highest,
             _ => None,
         }

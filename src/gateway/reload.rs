@@ -16,7 +16,7 @@ use super::route::{Comparison, RouteLoads, RouteTable, compare};
 use super::service::Worker;
 use super::threads::Thread;
 use crate::config::Config;
-use crate::metrics::GatewayMetrics;
+use crate::metrics::{Exemplars, FenceMetrics, GatewayMetrics};
 
 /// Takes new configurations over for the threads of a gateway.
 pub struct Reconfigure(pub(super) Arc<Core>);
@@ -44,7 +44,10 @@ impl Reconfigure {
     /// Why it may not, one reason a line.
     pub fn judge(&self, config: &Config) -> Result<Vec<Opened>, Vec<String>> {
         // Its series are for nobody: those of a configuration that is refused must not appear.
-        let table = GatewayMetrics::register(&Registry::new())
+        let clock = self.0.workshop.lock().unwrap_or_else(PoisonError::into_inner).parts.clock;
+        let (registry, exemplars) = (Registry::new(), Exemplars::new(clock));
+        let table = FenceMetrics::register(&registry, &exemplars)
+            .and_then(|fences| GatewayMetrics::register(&registry, &exemplars, &fences))
             .map_err(|error| error.to_string())
             .and_then(|metrics| {
                 let table = RouteTable::new(config, &metrics, &RouteLoads::new());

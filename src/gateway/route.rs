@@ -17,7 +17,7 @@ use super::load::RouteLoad;
 use crate::config::{Config, Fenced, Mode, Rate, Route as RouteConfig, Tokens};
 use crate::fence::Terms;
 use crate::fences::Demand;
-use crate::metrics::{GatewayMetrics, RouteMetrics, UNMATCHED_ROUTE};
+use crate::metrics::{GatewayMetrics, RouteMetrics};
 
 pub(super) use comparison::{Comparison, compare};
 
@@ -85,7 +85,7 @@ impl RouteTable {
         {
             paths.insert("/", everything)?;
         }
-        Ok(RouteTable { paths, routes, unmatched: metrics.route(UNMATCHED_ROUTE) })
+        Ok(RouteTable { paths, routes, unmatched: metrics.unmatched() })
     }
 
     /// The route of a normal path, and the name of the resource.
@@ -116,7 +116,7 @@ impl Route {
             body_bytes: route.body_bytes,
             lets_in: (route.concurrency, route.rate),
             load: loads.get(&route.name).cloned().unwrap_or_default(),
-            metrics: metrics.route(&route.name),
+            metrics: metrics.route(config, route),
             fenced: route.fenced.clone(),
             template: parts(&route.resource),
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, EXPECT, HOST};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -34,7 +34,8 @@ use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
 use crate::metrics::{LimitMetrics, RouteMetrics};
 use crate::problem::{Code, Problem};
-use crate::trace::{TraceId, TraceIds};
+use crate::spans::{Decision, Open, Span, Spans};
+use crate::trace::{Parent, TraceId, TraceIds};
 
 /// What all connections of one thread share.
 pub(super) struct Worker {
@@ -50,6 +51,8 @@ pub(super) struct Worker {
     pub(super) limit_hits: LimitMetrics,
     pub(super) clock: Clock,
     pub(super) traces: TraceIds,
+    /// Takes the spans of decisions, where there is a collector.
+    pub(super) spans: Option<Spans>,
     pub(super) tasks: TaskTracker,
     pub(super) runtime: Handle,
     /// For telling clients that their connection is one too many.
@@ -84,6 +87,8 @@ struct Context<'a> {
     token: Option<Token>,
     method: &'a Method,
     trace_id: TraceId,
+    /// Where the request came from and when, if somebody records that and no span was made of it yet.
+    traced: Option<(Parent, Boottime)>,
 }
 
 impl Worker {
@@ -119,14 +124,21 @@ impl Worker {
         };
         let trace_id = trace_id.unwrap_or_else(|| self.traces.next());
         let body = Upload::new(body, watch, is_held_back);
-        let mut context =
-            Context { route: None, resource: None, token: None, method: &method, trace_id };
+        let parent = self.spans.as_ref().and_then(|_| Spans::parent(&parts.headers));
+        let mut context = Context {
+            route: None,
+            resource: None,
+            token: None,
+            method: &method,
+            trace_id,
+            traced: parent.map(|parent| (parent, started)),
+        };
         let (path, signs) = match judged {
             Ok(judged) => judged,
-            Err(refusal) => return self.refuse_unmatched(watch, refusal, &context, started),
+            Err(refusal) => return self.refuse_unmatched(watch, refusal, &mut context, started),
         };
         let Some((route, resource)) = self.routes.find(&path) else {
-            return self.refuse_unmatched(watch, Refusal::NoRoute, &context, started);
+            return self.refuse_unmatched(watch, Refusal::NoRoute, &mut context, started);
         };
         context.route = Some(route);
         context.resource = Some(&resource);
@@ -135,7 +147,7 @@ impl Worker {
         let matched = Matched { route, resource: &resource, signs: &signs, watch, started };
         match self.let_through(matched, parts, body, &mut context).await {
             Ok(response) => response,
-            Err(refusal) => self.refuse(&refusal, &context, started),
+            Err(refusal) => self.refuse(&refusal, &mut context, started),
         }
     }
 
@@ -164,6 +176,7 @@ impl Worker {
             }
             None => None,
         };
+        let span = permit.as_ref().and_then(|_| self.admitted(context, &mut parts.headers));
         watch.until(now + route.timeout);
         let upstream = &self.upstreams[route.upstream];
         let mut request = outgoing(parts, signs, body, upstream);
@@ -178,15 +191,16 @@ impl Worker {
                     route: Arc::clone(route),
                     method: context.method.clone(),
                     trace_id: context.trace_id,
+                    span,
                 };
                 Forward::new(sending, permit, origin, upload).await
             }
             None => forward::pass(sending).await,
         };
         let answered = self.clock.now();
-        route.metrics.upstream.observe(answered.since(now).as_secs_f64());
+        route.metrics.upstream.observe(answered.since(now), context.trace_id);
         let mut response = answer?;
-        route.metrics.request.observe(answered.since(started).as_secs_f64());
+        route.metrics.request.observe(answered.since(started), context.trace_id);
         head::strip_answer(response.headers_mut());
         Ok(response.map(|body| body.counted_as(turn)))
     }
@@ -196,12 +210,13 @@ impl Worker {
         &self,
         route: &Route,
         judged: Result<T, Refusal>,
-        context: &Context<'_>,
+        context: &mut Context<'_>,
     ) -> Result<Option<T>, Refusal> {
         match judged {
             Ok(value) => Ok(Some(value)),
             Err(refusal) if route.observe => {
                 self.count("request observed", &refusal, context);
+                self.trace(Decision::Observed, &refusal, context);
                 Ok(None)
             }
             Err(refusal) => Err(refusal),
@@ -251,7 +266,7 @@ impl Worker {
         if let Some(decided) =
             self.fences.admit_from_memory(resource, token, &demand.terms, started)
         {
-            route.metrics.from_memory.inc();
+            route.metrics.from_memory.count(decided.is_ok());
             return Ok(decided?);
         }
         let resource =
@@ -259,8 +274,8 @@ impl Worker {
         // Boxed, so that the usual write does not carry the room for it along.
         let decided = Box::pin(self.fences.admit(&resource, token, demand, trace_id)).await;
         *now = self.clock.now();
-        route.metrics.after_waiting.inc();
-        route.metrics.admission.observe(now.since(started).as_secs_f64());
+        route.metrics.after_waiting.count(decided.is_ok());
+        route.metrics.admission.observe(now.since(started), trace_id);
         Ok(decided?)
     }
 
@@ -269,7 +284,7 @@ impl Worker {
         &self,
         watch: &Watch,
         refusal: Refusal,
-        context: &Context<'_>,
+        context: &mut Context<'_>,
         started: Boottime,
     ) -> Response<ResponseBody> {
         let RouteMetrics { reads, writes, .. } = &self.routes.unmatched;
@@ -282,15 +297,49 @@ impl Worker {
     fn refuse(
         &self,
         refusal: &Refusal,
-        context: &Context<'_>,
+        context: &mut Context<'_>,
         started: Boottime,
     ) -> Response<ResponseBody> {
         self.count(refusal.event(), refusal, context);
+        self.trace(Decision::Refused, refusal, context);
         let metrics = context.route.map_or(&self.routes.unmatched, |route| &route.metrics);
-        metrics.request.observe(self.clock.now().since(started).as_secs_f64());
+        metrics.request.observe(self.clock.now().since(started), context.trace_id);
         let resource = context.resource.and_then(|name| Resource::new(name).ok());
         let problem = refusal.problem(resource.as_ref(), context.token, context.trace_id);
         problem.to_response().map(ResponseBody::own)
+    }
+
+    /// The span of an admitted write, which goes on with it; what the upstream records is below it.
+    fn admitted(&self, context: &mut Context<'_>, headers: &mut HeaderMap) -> Option<Box<Open>> {
+        let spans = self.spans.as_ref()?;
+        let (parent, started) = context.traced.take()?;
+        let mut span = spans.begin(parent, started, Decision::Admitted);
+        span.set(|span| {
+            context.describe(span);
+            span.mark = context.token;
+        });
+        span.adopt(headers);
+        Some(Box::new(span))
+    }
+
+    /// The span of a refusal. None of a read that failed: about that nothing was decided.
+    fn trace(&self, decision: Decision, refusal: &Refusal, context: &mut Context<'_>) {
+        let Some(spans) = &self.spans else { return };
+        let Some((parent, started)) = context.traced.take() else { return };
+        if refusal.is_failure() {
+            return;
+        }
+        let code = refusal.code();
+        spans.begin(parent, started, decision).set(|span| {
+            context.describe(span);
+            span.mark = refusal.highest_token();
+            span.code = Some(code.as_str());
+            (span.outcome, span.status) = match decision {
+                Decision::Observed => ("forwarded", None),
+                _ if refusal.was_sent() => ("unknown", Some(code.status().as_u16())),
+                _ => ("not_forwarded", Some(code.status().as_u16())),
+            };
+        });
     }
 
     fn count(&self, event: &'static str, refusal: &Refusal, context: &Context<'_>) {
@@ -298,7 +347,11 @@ impl Worker {
         if let Refusal::Limited(limited) = refusal {
             self.limit_hits.hit(limited.limit);
         }
-        context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(code);
+        context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(
+            code,
+            refusal.late_by(),
+            context.trace_id,
+        );
         if matches!(refusal, Refusal::Limited(_)) && !self.is_to_be_logged() {
             return;
         }
@@ -312,6 +365,7 @@ impl Worker {
             // As text: a reader of JSON may round large numbers.
             token = context.token.map(display),
             mark = refusal.highest_token().map(display),
+            late_ms = refusal.late_by().map(|late_by| late_by.as_millis()),
             trace_id = %context.trace_id,
             "{event}"
         );
@@ -320,11 +374,23 @@ impl Worker {
     /// Counts and logs a head that is refused before it is a request, and puts it into words.
     pub(super) fn refuse_head(&self, code: Code, detail: &'static str) -> Problem {
         let trace_id = self.traces.next();
-        self.routes.unmatched.reject(code);
+        self.routes.unmatched.reject(code, None, trace_id);
         tracing::warn!(code = code.as_str(), detail, %trace_id, "head refused");
         let mut problem = Problem::new(code, detail);
         problem.trace_id = Some(trace_id.to_string());
         problem
+    }
+}
+
+impl Context<'_> {
+    /// Says in a span what is known of the request.
+    fn describe(&self, span: &mut Span) {
+        span.method = self.method.to_string();
+        span.route = self.route.map(|route| Arc::clone(&route.name));
+        // Only what can name one: what a client made up instead may be as long as its head.
+        let resource = self.resource.filter(|name| Resource::check(name).is_ok());
+        span.resource = resource.map(ToOwned::to_owned);
+        span.token = self.token;
     }
 }
 

@@ -122,6 +122,7 @@ impl Workshop {
             limit_hits: self.parts.limit_hits.clone(),
             clock: *clock,
             traces: TraceIds::new(),
+            spans: self.parts.spans.clone(),
             last_words: Arc::new(Semaphore::new(LAST_WORDS)),
             tasks,
             runtime,

@@ -59,6 +59,7 @@ impl Opened {
             }
             Store::Postgres(settings) => {
                 let store = Postgres::open(settings, clock, tasks, metrics).await?;
+                store.register_pool(registry)?;
                 Opened::Postgres(store, settings.instance_ttl)
             }
         })
@@ -89,6 +90,7 @@ impl Opened {
             tasks,
             metrics: metrics.clone(),
             guard_metrics,
+            registry,
         })
         .await?;
         Ok(Backend { store: fences, coordinator, guard, lease, keeper })

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prometheus::Registry;
 use tokio_util::task::TaskTracker;
 
 use super::ServeError;
@@ -23,6 +24,7 @@ pub(super) struct Parts<'a> {
     pub(super) tasks: &'a TaskTracker,
     pub(super) metrics: LeaseMetrics,
     pub(super) guard_metrics: GuardMetrics,
+    pub(super) registry: &'a Registry,
 }
 
 /// The coordinator, and what watches over its history where that is not in the store itself.
@@ -30,7 +32,7 @@ pub(super) type Started = (Arc<dyn Coordinator>, Option<Arc<Guard>>);
 
 /// Starts it, and compares its history with the store's before anything is served.
 pub(super) async fn start(parts: Parts<'_>) -> Result<Started, ServeError> {
-    let Parts { config, database, history, clock, tasks, metrics, guard_metrics } = parts;
+    let Parts { config, database, history, clock, tasks, metrics, guard_metrics, registry } = parts;
     if !matches!(config, config::Coordinator::Etcd(_))
         && history.history().await.map_err(CoordinatorError::from)?.is_some()
     {
@@ -42,11 +44,14 @@ pub(super) async fn start(parts: Parts<'_>) -> Result<Started, ServeError> {
             Ok((Arc::new(Embedded::start(database, clock, tasks, metrics).await?), None))
         }
         config::Coordinator::Postgres(settings) => {
-            Ok((Arc::new(Postgres::start(settings, clock, tasks, metrics).await?), None))
+            let postgres = Postgres::start(settings, clock, tasks, metrics).await?;
+            postgres.register_pool(registry)?;
+            Ok((Arc::new(postgres), None))
         }
         config::Coordinator::Etcd(settings) => {
             let guarded = Guarded { history, metrics: guard_metrics };
             let etcd = Etcd::start(settings, Some(guarded), clock, tasks, metrics);
+            etcd.register_endpoints(registry)?;
             etcd.check().await?;
             let guard = etcd.guard();
             Ok((Arc::new(etcd), guard))

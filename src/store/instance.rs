@@ -103,6 +103,13 @@ impl InstanceLease {
         self.deadline.load(Ordering::Relaxed) != u64::MAX
     }
 
+    /// The time to the deadline.
+    #[must_use]
+    pub fn remaining(&self, now: Boottime) -> Duration {
+        let deadline = self.deadline.load(Ordering::Acquire);
+        Duration::from_nanos(deadline.saturating_sub(now.as_nanos()))
+    }
+
     /// The time since the last renewal was asked for.
     #[must_use]
     pub fn age(&self, now: Boottime) -> Duration {

@@ -29,6 +29,7 @@ mod wire;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use prometheus::Registry;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::sync::{Notify, watch};
@@ -39,7 +40,7 @@ use self::others::Others;
 use self::trust::Trust;
 use super::InstanceLease;
 use crate::clock::Clock;
-use crate::metrics::StoreMetrics;
+use crate::metrics::{Connections, PoolMetrics, StoreMetrics};
 
 pub use connect::{ConnectError, Migrate, PostgresSettings, migrate};
 pub use fences::PostgresFences;
@@ -67,6 +68,7 @@ struct Inner {
     clock: Clock,
     tasks: TaskTracker,
     metrics: StoreMetrics,
+    pool_metrics: PoolMetrics,
     server: watch::Sender<Server>,
     /// Something about this instance's lease has to be looked at now.
     doubtful: Notify,
@@ -93,10 +95,16 @@ impl Postgres {
         let (pooled, direct) = connect::check(settings).await?;
         let trust = Trust::new(clock);
         let trusted = trust.clone();
+        let pool_metrics = PoolMetrics::new("store");
+        let connected = pool_metrics.clone();
         let pool = PgPoolOptions::new()
             .before_acquire(move |_, connection| {
                 let is_trusted = trusted.is_in(connection.age);
                 Box::pin(async move { Ok(is_trusted) })
+            })
+            .after_connect(move |_, _| {
+                connected.connected();
+                Box::pin(async { Ok(()) })
             })
             .max_connections(settings.connections)
             .acquire_timeout(CONNECT_WITHIN)
@@ -110,11 +118,25 @@ impl Postgres {
             clock,
             tasks: tasks.clone(),
             metrics,
+            pool_metrics,
             server: watch::Sender::default(),
             doubtful: Notify::new(),
             others: Mutex::default(),
             present: Mutex::new(Arc::new(InstanceLease::pending())),
         })))
+    }
+
+    /// Registers what is counted of its connections.
+    ///
+    /// # Errors
+    /// They are registered already.
+    pub fn register_pool(&self, registry: &Registry) -> prometheus::Result<()> {
+        let pool = self.0.pool.clone();
+        let limit = pool.options().get_max_connections();
+        self.0.pool_metrics.register(registry, limit, move || Connections {
+            all: pool.size(),
+            idle: pool.num_idle(),
+        })
     }
 
     fn server(&self) -> Server {

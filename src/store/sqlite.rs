@@ -92,8 +92,8 @@ impl Database {
     {
         let (reply, answer) = oneshot::channel();
         let (clock, metrics, began) = (self.clock, self.metrics.clone(), self.clock.now());
-        let told = move |committed| {
-            metrics.done(operation, clock.now().since(began));
+        let told = move |committed: Result<T, StoreError>| {
+            metrics.done(operation, clock.now().since(began), committed.is_ok());
             // A caller that stopped waiting is no error: the work is done.
             let _ = reply.send(committed);
         };

@@ -1,66 +1,14 @@
-//! What the gateway tells of itself: every metric, from the start and within bounds, and logs with
-//! what is needed to follow a decision and nothing that is secret.
+//! What the gateway logs: what is needed to follow a decision, and nothing that is secret.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::thread;
-
-use fencegate::problem::Code;
 use serde_json::Value;
 
+use crate::metrics::scrape;
 use crate::support::downstream::{Behaviour, Downstream};
 use crate::support::gateway::Gateway;
-use crate::support::http::{Connection, exchange, request, send};
+use crate::support::http::{exchange, send};
 use crate::support::wait_until;
 
-const PAGE: &str = include_str!("../../docs/metrics.md");
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-
-/// A scrape: types by name, and values by series.
-struct Scrape {
-    types: BTreeMap<String, String>,
-    series: BTreeMap<String, f64>,
-}
-
-fn scrape(gateway: &Gateway) -> Scrape {
-    let answer = gateway.admin("/metrics");
-    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
-    let text = String::from_utf8(answer.body).expect("text");
-    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let series = text.lines().filter(|line| !line.starts_with('#'));
-    let series = series.map(|line| line.rsplit_once(' ').expect("a series and its value"));
-    Scrape {
-        types: types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect(),
-        series: series
-            .map(|(series, value)| (series.to_owned(), value.parse().expect("a number")))
-            .collect(),
-    }
-}
-
-impl Scrape {
-    /// Label names of a metric, those of histograms' buckets left out.
-    fn labels(&self, metric: &str) -> BTreeSet<String> {
-        let of_metric = |series: &&String| {
-            let name = series.split('{').next().unwrap_or_default();
-            let name = name.strip_prefix(metric);
-            name.is_some_and(|rest| ["", "_bucket", "_sum", "_count"].contains(&rest))
-        };
-        let labels =
-            self.series.keys().filter(of_metric).filter_map(|series| {
-                Some(series.split_once('{')?.1.trim_end_matches('}').to_owned())
-            });
-        let names: BTreeSet<String> = labels
-            .flat_map(|labels| {
-                let names = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0));
-                names.map(str::to_owned).collect::<Vec<_>>()
-            })
-            .collect();
-        names.into_iter().filter(|name| name != "le").collect()
-    }
-
-    fn value(&self, series: &str) -> f64 {
-        *self.series.get(series).unwrap_or_else(|| panic!("there is no {series}"))
-    }
-}
 
 fn guard(api: &Downstream, tables: &str) -> Gateway {
     Gateway::with_config(&format!(
@@ -70,95 +18,6 @@ fn guard(api: &Downstream, tables: &str) -> Gateway {
          [[route]]\nname = \"ordered\"\npath = \"/ordered/{{*rest}}\"\ntokens = \"ordered\"\n{tables}",
         api.address
     ))
-}
-
-#[test]
-fn every_metric_of_the_page_is_there_at_zero_from_the_start_and_no_other() {
-    let api = Downstream::start();
-    let gateway = guard(&api, "[metrics]\nresources = [\"/held/x\"]\n");
-
-    let scrape = scrape(&gateway);
-
-    let rows: Vec<Vec<&str>> = PAGE
-        .lines()
-        .filter(|line| line.starts_with("| `fencegate_"))
-        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-        .collect();
-    let documented: BTreeMap<String, String> =
-        rows.iter().map(|row| (row[0].replace('`', ""), row[1].to_owned())).collect();
-    assert_eq!(documented, scrape.types);
-    for row in &rows {
-        let labels = row[2].replace('`', "");
-        let labels: BTreeSet<String> =
-            labels.split(", ").filter(|label| !label.is_empty()).map(str::to_owned).collect();
-        assert_eq!(labels, scrape.labels(&row[0].replace('`', "")), "{row:?}");
-        assert!(!row[3].is_empty(), "{row:?} says what it means");
-    }
-    for (series, value) in &scrape.series {
-        // The store was opened, and looked at for what earlier runs left; epochs count from 1.
-        let is_begun =
-            series.starts_with("fencegate_store_") || series == "fencegate_coordinator_epoch";
-        assert!(*value == 0.0 || is_begun, "{series} {value}");
-    }
-    for route in ["held", "watched", "ordered", "none"] {
-        for code in Code::ALL.iter().filter(|code| code.is_of_the_proxy()) {
-            let labels = format!("{{code=\"{}\",route=\"{route}\"}}", code.as_str());
-            scrape.value(&format!("fencegate_rejections_total{labels}"));
-        }
-    }
-}
-
-#[test]
-fn series_do_not_grow_with_resources_owners_paths_and_methods() {
-    let api = Downstream::start();
-    let gateway = guard(&api, "");
-    let before = scrape(&gateway);
-
-    thread::scope(|scope| {
-        for client in 0..10 {
-            let gateway = &gateway;
-            scope.spawn(move || {
-                let mut proxy = Connection::open(gateway.proxy);
-                for number in client * 100..(client + 1) * 100 {
-                    let fields = [("Fencing-Token", "1")];
-                    for path in [format!("/ordered/{number}"), format!("/nowhere/{number}")] {
-                        let bytes = request(&format!("M{number}"), &path, &fields, b"x");
-                        proxy.try_exchange(bytes).expect("an answer");
-                    }
-                    gateway.acquire(&format!("r{number}"), &format!("owner-{number}"), 60_000);
-                }
-            });
-        }
-    });
-
-    let after = scrape(&gateway);
-    let names = |scrape: &Scrape| scrape.series.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(&before), names(&after));
-    assert!(after.value("fencegate_raises_total") >= 1000.0);
-    assert!(after.value("fencegate_leases_acquired_total") >= 1000.0);
-    let unmatched = "fencegate_requests_total{class=\"write\",route=\"none\"}";
-    assert!(after.value(unmatched) >= 1000.0);
-    let refused = "fencegate_request_duration_seconds_count{route=\"none\"}";
-    assert!(after.value(refused) >= 1000.0);
-}
-
-#[test]
-fn tokens_of_the_named_resources_are_metrics() {
-    let api = Downstream::start();
-    let gateway = guard(&api, "[metrics]\nresources = [\"/held/x\"]\n");
-    let a = gateway.acquire("/held/x", "a", 60_000);
-    assert_eq!(gateway.put("/held/x", a, "a").status, 200);
-    gateway.release("/held/x", "a", a);
-    let b = gateway.acquire("/held/x", "b", 60_000);
-
-    let scrape = scrape(&gateway);
-
-    let token = |kind| {
-        scrape
-            .value(&format!("fencegate_token{{kind=\"{kind}\",resource=\"/held/x\"}}"))
-            .to_string()
-    };
-    assert_eq!([token("highest"), token("current")], [a.to_string(), b.to_string()]);
 }
 
 /// A write that brings a secret in every place where one may be.

@@ -1,6 +1,7 @@
 //! What the tests are made of: the real gateway binary, a downstream that records what reached it
 //! and does what it is told, and a client that sends exactly the bytes it is given.
 
+pub mod collector;
 pub mod command;
 pub mod downstream;
 pub mod gateway;

@@ -42,7 +42,7 @@ fn other_value(key: &Key) -> &'static str {
         (Section::Listen, "workers") => "77",
         (Section::Listen, _) => "127.0.0.9:7",
         (Section::Store, "url") => "sqlite:other.db",
-        (Section::Upstream, "url") => "http://127.0.0.1:7",
+        (Section::Telemetry, "otlp") | (Section::Upstream, "url") => "http://127.0.0.1:7",
         (Section::Route, "path") => "/other",
         (Section::Route, "resource") => "other:{path}",
         (Section::Route, "fenced") => "GET",

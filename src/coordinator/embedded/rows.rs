@@ -180,6 +180,18 @@ pub(super) async fn list(
     leases(rows)
 }
 
+/// How many live leases there are.
+pub(super) async fn count(
+    connection: &mut SqliteConnection,
+    now: WallTime,
+) -> Result<u64, sqlx::Error> {
+    let (count,): (i64,) = sqlx::query_as("SELECT count(*) FROM leases WHERE expires_at > ?1")
+        .bind(now.as_millis())
+        .fetch_one(connection)
+        .await?;
+    Ok(count.unsigned_abs())
+}
+
 /// Deletes up to `limit` leases that have expired.
 pub(super) async fn sweep(
     connection: &mut SqliteConnection,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use etcd_client::{
     Client, ConnectOptions, Error, KeyValue, ResponseHeader, Txn, TxnOp, TxnOpResponse,
 };
+use prometheus::{IntCounterVec, Opts, Registry};
 use tokio::time::timeout;
 
 use super::EtcdSettings;
@@ -34,6 +35,8 @@ pub(super) struct Connection {
     endpoints: Vec<String>,
     options: ConnectOptions,
     state: Mutex<State>,
+    /// By endpoint: times that it was given up.
+    failovers: IntCounterVec,
 }
 
 #[derive(Default)]
@@ -95,7 +98,23 @@ impl Connection {
             endpoints: settings.endpoints.iter().map(|at| format!("{scheme}://{at}")).collect(),
             options,
             state: Mutex::default(),
+            failovers: IntCounterVec::new(
+                Opts::new(
+                    "fencegate_etcd_failovers_total",
+                    "Times that an endpoint of etcd failed a request and the next one was asked.",
+                ),
+                &["endpoint"],
+            )
+            .expect("the name and the label are valid"),
         }
+    }
+
+    /// Registers what is counted of the endpoints, each at zero.
+    pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        for endpoint in &self.endpoints {
+            self.failovers.with_label_values(&[endpoint]);
+        }
+        registry.register(Box::new(self.failovers.clone()))
     }
 
     /// Makes a call, at one endpoint after the other until one answers. `work` may run more than once.
@@ -177,6 +196,7 @@ impl Connection {
         let mut state = self.lock();
         if state.turn == turn {
             *state = State { turn: turn + 1, client: None };
+            self.failovers.with_label_values(&[self.endpoint(turn)]).inc();
         }
     }
 

@@ -10,13 +10,16 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use prometheus::Registry;
 use serde::de::DeserializeOwned;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Row};
 use tokio::time::timeout;
 
+use crate::clock::Clock;
 use crate::coordinator::CoordinatorError;
 use crate::fence::Resource;
+use crate::metrics::{Connections, PoolMetrics};
 
 /// Calls under way at a time.
 const CONNECTIONS: u32 = 8;
@@ -34,15 +37,23 @@ const UNUSED: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Database {
     pool: PgPool,
+    metrics: PoolMetrics,
+    clock: Clock,
 }
 
 impl Database {
     /// Connects when it is first asked.
-    pub(super) fn new(options: PgConnectOptions) -> Database {
+    pub(super) fn new(options: PgConnectOptions, clock: Clock) -> Database {
+        let metrics = PoolMetrics::new("coordinator");
+        let connected = metrics.clone();
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_WITHIN)
             .test_before_acquire(false)
+            .after_connect(move |_, _| {
+                connected.connected();
+                Box::pin(async { Ok(()) })
+            })
             .before_acquire(|connection, meta| {
                 Box::pin(async move {
                     if meta.idle_for > UNUSED {
@@ -52,7 +63,15 @@ impl Database {
                 })
             })
             .connect_lazy_with(options);
-        Database { pool }
+        Database { pool, metrics, clock }
+    }
+
+    pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        let pool = self.pool.clone();
+        self.metrics.register(registry, CONNECTIONS, move || Connections {
+            all: pool.size(),
+            idle: pool.num_idle(),
+        })
     }
 
     /// Evaluates `call`, which has to be built of constants, numbers and the literals of this
@@ -71,7 +90,10 @@ impl Database {
         &self,
         script: String,
     ) -> Result<Option<String>, CoordinatorError> {
-        let mut connection = self.pool.acquire().await.map_err(failed)?;
+        let began = self.clock.now();
+        let acquired = self.pool.acquire().await;
+        self.metrics.waited(self.clock.now().since(began));
+        let mut connection = acquired.map_err(failed)?;
         // To the end, and not to the first row: the commit comes after that.
         let rows = sqlx::raw_sql(AssertSqlSafe(script)).fetch_all(&mut *connection);
         let answer = timeout(ANSWER_WITHIN, rows).await;

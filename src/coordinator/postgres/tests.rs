@@ -302,7 +302,7 @@ async fn a_lock_that_somebody_keeps_does_not_hold_a_request_for_long() {
     let fresh = Fresh::new();
     let gateway = fresh.gateway().await;
     let lease = gateway.acquire("r", "a", LONG, NOW).await;
-    let other = Database::new(fresh.at(fresh.server.port()).options().unwrap());
+    let other = Database::new(fresh.at(fresh.server.port()).options().unwrap(), Clock::new());
     let script = "BEGIN; SELECT resource FROM fencegate_leases FOR UPDATE";
     other.first_column(script.to_owned()).await.unwrap();
     let Lease { resource, owner, token, .. } = lease.clone();

@@ -184,6 +184,13 @@ pub(super) async fn list(
     leases(database.ask(&format!("fencegate_leases_list({after}, {limit})")).await?)
 }
 
+/// How many live leases there are.
+pub(super) async fn count(database: &Database) -> Result<u64, CoordinatorError> {
+    const LIVE: &str =
+        "SELECT count(*) FROM fencegate_leases WHERE expires_at > fencegate_leases_now()";
+    database.ask(LIVE).await
+}
+
 /// Deletes up to `limit` leases that have expired.
 pub(super) async fn sweep(database: &Database, limit: u32) -> Result<Vec<Lease>, CoordinatorError> {
     leases(database.ask(&format!("fencegate_leases_sweep({limit})")).await?)

@@ -210,7 +210,10 @@ impl World {
 
     fn hear(&mut self, reply: Reply) {
         match reply {
-            Reply::Loaded(mark, left) => self.cell.loaded(mark, &left, self.dead_since),
+            Reply::Loaded(mark, left) => {
+                let mark = mark.map(|mark| (mark, self.now));
+                self.cell.loaded(mark, &left, self.dead_since);
+            }
             Reply::Raised { asked, mark, grant } => {
                 self.cell.raised(mark, false, self.now);
                 self.told = self.told.max(Some(mark.rank.token));
@@ -368,7 +371,7 @@ fn whatever_goes_wrong_no_write_meets_an_older_one_or_a_higher_mark() {
 
 fn open(mark: u64, now: Boottime) -> Cell {
     let mut cell = Cell::new(now);
-    cell.loaded(Some(Mark { rank: rank(mark), confirmed: true }), &[], now);
+    cell.loaded(Some((Mark { rank: rank(mark), confirmed: true }, now)), &[], now);
     cell
 }
 
@@ -498,4 +501,35 @@ fn a_cell_that_ended_with_its_instance_cuts_all_and_admits_nothing() {
     cell.end();
     assert!(cell.is_cut(rank(5)));
     assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Closing);
+}
+
+#[test]
+fn a_mark_is_as_old_as_its_raise_wherever_that_was_heard_of() {
+    let start = Clock::new().now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mark = |number| Mark { rank: rank(number), confirmed: true };
+    let mut cell = Cell::new(at(100));
+    cell.loaded(Some((mark(5), at(40))), &[], at(100));
+    assert_eq!(cell.mark_age(at(100)), Duration::from_secs(60));
+    cell.raised(mark(6), false, at(110));
+    cell.raised(mark(6), false, at(120));
+    cell.raised(mark(5), false, at(120));
+    assert_eq!(cell.mark_age(at(130)), Duration::from_secs(20));
+}
+
+#[test]
+fn a_drain_goes_on_from_the_newer_token_until_older_writes_are_over() {
+    let start = Clock::new().now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mark = |number| Mark { rank: rank(number), confirmed: true };
+    let terms = Terms { settle: Duration::from_secs(9), drain: None, held: true };
+    let mut cell = open(5, at(0));
+    cell.granted(rank(5), Grant { settle: terms.settle, number: 1 });
+    assert_eq!(cell.admit(rank(5).token, &terms, Epoch::FIRST, at(1)), Step::Admit);
+    assert_eq!(cell.draining_since(at(2)), None, "nobody newer has come");
+    cell.raised(mark(6), false, at(3));
+    assert_eq!(cell.draining_since(at(4)), Some(at(3)));
+    cell.finish(rank(5), Outcome::InDoubt(at(20)));
+    assert_eq!(cell.draining_since(at(19)), Some(at(3)), "it may still take effect");
+    assert_eq!(cell.draining_since(at(20)), None);
 }

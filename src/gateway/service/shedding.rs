@@ -13,7 +13,7 @@ impl Worker {
             let detail = "too many connections are open; try again later";
             return self.refuse_head(Code::Overloaded, detail);
         }
-        self.routes.unmatched.reject(Code::Overloaded);
+        self.routes.unmatched.reject(Code::Overloaded, None, self.traces.next());
         Problem::new(Code::Overloaded, "too many connections are open; try again later")
     }
 

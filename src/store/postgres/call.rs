@@ -42,8 +42,9 @@ impl Postgres {
         // A task of its own: a call that were dropped half way would leave its connection in an unknown state.
         let work = self.0.tasks.spawn(async move {
             let answered = timeout(CALL_WITHIN, store.try_until_connected(sql)).await;
-            store.0.metrics.done(operation, store.0.clock.now().since(began));
-            answered.unwrap_or_else(|_| Err("it took longer than 9 s".into()))
+            let answered = answered.unwrap_or_else(|_| Err("it took longer than 9 s".into()));
+            store.0.metrics.done(operation, store.0.clock.now().since(began), answered.is_ok());
+            answered
         });
         let answer = match work.await {
             Ok(answered) => answered.map_err(StoreError),
@@ -68,7 +69,10 @@ impl Postgres {
     }
 
     async fn attempt(&self, sql: &Arc<str>) -> Result<String, sqlx::Error> {
-        let mut connection = self.0.pool.acquire().await?;
+        let began = self.0.clock.now();
+        let acquired = self.0.pool.acquire().await;
+        self.0.pool_metrics.waited(self.0.clock.now().since(began));
+        let mut connection = acquired?;
         let query = sqlx::raw_sql(AssertSqlSafe(Arc::clone(sql)));
         // All rows: the answer counts only once the server is through, and that is after the commit.
         let answered = timeout(ATTEMPT_WITHIN, query.fetch_all(&mut *connection)).await;

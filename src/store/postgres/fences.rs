@@ -14,11 +14,15 @@ use super::wire::{
 };
 use super::{Postgres, Server};
 use crate::batch::Batcher;
+use crate::clock::WallTime;
 use crate::fence::{Mark, OverGrant, Rank, Resource};
 use crate::metrics::Operation;
 use crate::store::{
     BATCH_CALLS, FenceRow, FenceState, FenceStore, InstanceId, Left, Raise, Raised, StoreError,
 };
+
+/// While the server works on some raises, the next ones are made ready here and what came of others is made use of.
+const RAISE_WAYS: usize = 2;
 
 /// The [`FenceStore`] of one PostgreSQL database.
 #[derive(Debug)]
@@ -41,19 +45,19 @@ impl PostgresFences {
             [store.clone(), store.clone(), store.clone(), store.clone()];
         PostgresFences {
             store: store.clone(),
-            loads: Batcher::new(tasks, BATCH_CALLS, move |resources| {
+            loads: Batcher::new(tasks, BATCH_CALLS, 1, move |resources| {
                 let store = for_loads.clone();
                 Box::pin(async move { store.load_all(resources).await })
             }),
-            raises: Batcher::new(tasks, BATCH_CALLS, move |raises| {
+            raises: Batcher::new(tasks, BATCH_CALLS, RAISE_WAYS, move |raises| {
                 let store = for_raises.clone();
                 Box::pin(async move { store.raise_all(raises).await })
             }),
-            elsewhere: Batcher::new(tasks, BATCH_CALLS, move |asked| {
+            elsewhere: Batcher::new(tasks, BATCH_CALLS, 1, move |asked| {
                 let store = for_elsewhere.clone();
                 Box::pin(async move { store.are_elsewhere(asked).await })
             }),
-            give_backs: Batcher::new(tasks, BATCH_CALLS, move |over| {
+            give_backs: Batcher::new(tasks, BATCH_CALLS, 1, move |over| {
                 let store = for_give_backs.clone();
                 Box::pin(async move { store.give_back_each(over).await })
             }),
@@ -190,20 +194,25 @@ impl Postgres {
     }
 
     async fn load_all(&self, resources: Vec<Resource>) -> Result<Vec<FenceState>, StoreError> {
-        let rows: Vec<LoadedColumns> =
-            self.call(Operation::Load, "fencegate_load", &json!({"resources": resources})).await?;
-        let mut marks: HashMap<&str, Mark> = HashMap::new();
+        let rows: Vec<LoadedColumns> = self
+            .call(Operation::Load, "fencegate_load_with_times", &json!({"resources": resources}))
+            .await?;
+        let mut marks: HashMap<&str, (Mark, WallTime)> = HashMap::new();
         for row in &rows {
-            marks.insert(&row.0, row.mark()?);
+            marks.insert(&row.0, (row.mark()?, row.raised_at()));
         }
         let state = |resource: &Resource| FenceState {
-            mark: marks.get(resource.as_str()).copied(),
+            mark: marks.get(resource.as_str()).map(|(mark, _)| *mark),
+            raised_at: marks.get(resource.as_str()).map(|(_, raised_at)| *raised_at),
             left: Vec::new(),
         };
         Ok(resources.iter().map(state).collect())
     }
 
-    async fn raise_all(&self, raises: Vec<(InstanceId, Raise)>) -> Result<Vec<Raised>, StoreError> {
+    pub(super) async fn raise_all(
+        &self,
+        raises: Vec<(InstanceId, Raise)>,
+    ) -> Result<Vec<Raised>, StoreError> {
         // At the change from one run to the next both may be here. Then none is answered.
         let Some(instance) = raises.iter().map(|(instance, _)| *instance).next_back() else {
             return Ok(Vec::new());

@@ -113,6 +113,62 @@ impl Shared for Run {
     }
 }
 
+/// The schema has a function for each of the two.
+#[tokio::test]
+async fn raises_in_one_batch_do_what_each_does_alone() {
+    let run = Run::first().await;
+    let (one, two) = (run.store(), run.other());
+    let raise = |name: String, number, confirmed, drain| Raise {
+        resource: Resource::new(&name).unwrap(),
+        rank: Rank::first(Token::from_i64(number).unwrap()),
+        confirmed,
+        owner: None,
+        grant: confirmed.then_some(Grant { settle: TTL, number }),
+        drain,
+    };
+    let asked = |prefix: &str| -> Vec<Raise> {
+        let asked = |(name, number, confirmed, drain)| {
+            raise(format!("{prefix}{name}"), number, confirmed, drain)
+        };
+        let newer = [("cut", 6, true, Some(TTL)), ("uncut", 6, true, None)];
+        let others = [("same", 5, true, None), ("stale", 4, true, Some(TTL))];
+        let more = [("operator's", 7, false, None), ("first", 1, true, Some(TTL))];
+        [newer, others, more].into_iter().flatten().map(asked).collect()
+    };
+    let kept = |prefix: &str| {
+        let rows = |columns: &str, table: &str| {
+            run.server.sql(&format!(
+                "SELECT substr(resource, {}), {columns} FROM {table}
+                 WHERE starts_with(resource, '{prefix}') ORDER BY resource, token",
+                prefix.len() + 1
+            ))
+        };
+        let marks = rows("epoch, token, confirmed, owner", "fences");
+        let grants = rows("token, instance, settle_ms, number, revoked, drain_ms", "grants");
+        (marks, grants)
+    };
+    for prefix in ["alone-", "batch-"] {
+        for before in
+            asked(prefix).into_iter().filter(|it| !it.resource.as_str().ends_with("first"))
+        {
+            let name = before.resource.to_string();
+            two.fences.raise(two.instance, raise(name, 5, true, None)).await.unwrap();
+        }
+    }
+
+    let mut alone = Vec::new();
+    for raise in asked("alone-") {
+        alone.push(one.fences.raise(one.instance, raise).await.unwrap());
+    }
+    let batch = asked("batch-").into_iter().map(|raise| (one.instance, raise)).collect();
+    let batch = run.store.raise_all(batch).await.unwrap();
+
+    assert_eq!(alone, batch);
+    let elsewhere: Vec<bool> = alone.iter().map(|raised| raised.elsewhere).collect();
+    assert_eq!(elsewhere, [true, true, false, false, true, false]);
+    assert_eq!(kept("alone-"), kept("batch-"));
+}
+
 #[tokio::test]
 async fn the_notification_of_a_revocation_says_all_that_a_look_would() {
     let run = Run::first().await;

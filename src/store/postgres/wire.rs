@@ -19,9 +19,9 @@ pub(super) struct MarkColumns(i64, i64, bool);
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct RaisedColumns(i64, i64, bool, bool);
 
-/// Resource, epoch, token, confirmed.
+/// Resource, epoch, token, confirmed, milliseconds since 1970.
 #[derive(Debug, Deserialize)]
-pub(super) struct LoadedColumns(pub(super) String, i64, i64, bool);
+pub(super) struct LoadedColumns(pub(super) String, i64, i64, bool, i64);
 
 /// Resource, epoch, token, confirmed, owner, milliseconds since 1970.
 #[derive(Debug, Deserialize)]
@@ -168,6 +168,10 @@ impl TryFrom<RaisedColumns> for Raised {
 impl LoadedColumns {
     pub(super) fn mark(&self) -> Result<Mark, StoreError> {
         MarkColumns(self.1, self.2, self.3).try_into()
+    }
+
+    pub(super) const fn raised_at(&self) -> WallTime {
+        WallTime::from_millis(self.4)
     }
 }
 

@@ -32,7 +32,7 @@ impl SqliteFences {
     pub fn new(database: &Database, clock: Clock, tasks: &TaskTracker) -> SqliteFences {
         let instance = database.instance().as_i64();
         let for_loads = database.clone();
-        let loads = Batcher::new(tasks, BATCH_CALLS, move |resources| {
+        let loads = Batcher::new(tasks, BATCH_CALLS, 1, move |resources| {
             let database = for_loads.clone();
             Box::pin(async move {
                 database
@@ -41,7 +41,7 @@ impl SqliteFences {
             })
         });
         let for_raises = database.clone();
-        let raises = Batcher::new(tasks, BATCH_CALLS, move |raises| {
+        let raises = Batcher::new(tasks, BATCH_CALLS, 1, move |raises| {
             let database = for_raises.clone();
             let now = clock.wall();
             Box::pin(async move {
@@ -244,7 +244,8 @@ async fn load_all(
     Ok(resources
         .iter()
         .map(|resource| FenceState {
-            mark: marks.get(resource.as_str()).copied(),
+            mark: marks.get(resource.as_str()).map(|(mark, _)| *mark),
+            raised_at: marks.get(resource.as_str()).map(|(_, raised_at)| *raised_at),
             left: left.get(resource.as_str()).cloned().unwrap_or_default(),
         })
         .collect())
@@ -259,7 +260,9 @@ async fn raise_all(
     raises: Vec<Raise>,
 ) -> Result<Vec<Raised>, sqlx::Error> {
     let names = json!(raises.iter().map(|raise| &raise.resource).collect::<Vec<_>>());
-    let mut marks = marks(connection, &names.to_string()).await?;
+    let marks = marks(connection, &names.to_string()).await?;
+    let mut marks: HashMap<String, Mark> =
+        marks.into_iter().map(|(name, (mark, _))| (name, mark)).collect();
     let mut owners: HashMap<&str, Option<&Owner>> = HashMap::new();
     for raise in &raises {
         let asked = Mark { rank: raise.rank, confirmed: raise.confirmed };
@@ -347,17 +350,18 @@ async fn write_grants(
 async fn marks(
     connection: &mut SqliteConnection,
     names: &str,
-) -> Result<HashMap<String, Mark>, sqlx::Error> {
-    let rows: Vec<(String, i64, i64, bool)> = sqlx::query_as(
-        "SELECT resource, epoch, token, confirmed FROM fences
+) -> Result<HashMap<String, (Mark, WallTime)>, sqlx::Error> {
+    let rows: Vec<(String, i64, i64, bool, i64)> = sqlx::query_as(
+        "SELECT resource, epoch, token, confirmed, updated_at FROM fences
          WHERE resource IN (SELECT value FROM json_each(?1))",
     )
     .bind(names)
     .fetch_all(connection)
     .await?;
     rows.into_iter()
-        .map(|(resource, epoch, number, confirmed)| {
-            Ok((resource, Mark { rank: rank(epoch, number)?, confirmed }))
+        .map(|(resource, epoch, number, confirmed, at)| {
+            let mark = Mark { rank: rank(epoch, number)?, confirmed };
+            Ok((resource, (mark, WallTime::from_millis(at))))
         })
         .collect()
 }

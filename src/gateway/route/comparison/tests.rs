@@ -3,9 +3,10 @@ use std::fmt::Write as _;
 use prometheus::Registry;
 
 use super::*;
+use crate::clock::Clock;
 use crate::config::{self, Sources};
 use crate::gateway::route::RouteLoads;
-use crate::metrics::GatewayMetrics;
+use crate::metrics::{Exemplars, FenceMetrics, GatewayMetrics};
 
 /// A table of routes that are written `path resource` and what else there is to say of them.
 fn table(routes: &[&str]) -> RouteTable {
@@ -22,7 +23,9 @@ fn table(routes: &[&str]) -> RouteTable {
     std::fs::write(&file, text).unwrap();
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() });
     let config = loaded.unwrap_or_else(|mistakes| panic!("{mistakes}")).config;
-    let metrics = GatewayMetrics::register(&Registry::new()).unwrap();
+    let (registry, exemplars) = (Registry::new(), Exemplars::new(Clock::new()));
+    let fences = FenceMetrics::register(&registry, &exemplars).unwrap();
+    let metrics = GatewayMetrics::register(&registry, &exemplars, &fences).unwrap();
     RouteTable::new(&config, &metrics, &RouteLoads::new()).unwrap()
 }
 
