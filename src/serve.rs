@@ -185,19 +185,17 @@ impl Running {
         let api = (ApiBounds::new(config.limits.api), limit_hits);
         listeners.announce(&config.store, backend.instance());
         let present = Present::new(Arc::clone(&config));
-        let reloads = Reloads::start(
-            reload,
-            Reloader {
-                sources: Arc::new(sources),
-                loaded: Arc::new(loaded),
-                present: present.clone(),
-                gateway: Arc::new(gateway.reconfigure()),
-                fences: Arc::clone(&fences),
-                api: api.0.clone(),
-                clock,
-                metrics: ReloadMetrics::register(&registry, clock.wall())?,
-            },
-        );
+        let reloader = Reloader {
+            sources: Arc::new(sources),
+            loaded: Arc::new(loaded),
+            present: present.clone(),
+            gateway: Arc::new(gateway.reconfigure()),
+            fences: Arc::clone(&fences),
+            api: api.0.clone(),
+            clock,
+            metrics: ReloadMetrics::register(&registry, clock.wall())?,
+        };
+        let reloads = Reloads::start(reload, reloader);
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
