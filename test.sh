@@ -10,6 +10,9 @@ say() { printf '\n== %s\n' "$*"; }
 packages=()
 command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || packages+=(nginx-light)
 command -v curl >/dev/null || packages+=(curl)
+command -v c++ >/dev/null || packages+=(g++)
+command -v h2load >/dev/null || packages+=(nghttp2-client)
+command -v openssl >/dev/null || packages+=(openssl)
 command -v setpriv >/dev/null || packages+=(util-linux)
 command -v mount >/dev/null || packages+=(mount)
 command -v strace >/dev/null || packages+=(strace)
@@ -20,6 +23,22 @@ command -v etcdctl >/dev/null || packages+=(etcd-client)
 command -v go >/dev/null || packages+=(golang-go)
 command -v prometheus >/dev/null || packages+=(prometheus)
 [ -d /usr/share/gocode/src/go.etcd.io/etcd/clientv3 ] || packages+=(golang-etcd-server-dev)
+# For tests/deploy: the image, pods, their network, and what checks unit and compose file.
+command -v buildah >/dev/null || packages+=(buildah)
+command -v dockerd >/dev/null || packages+=(docker.io)
+command -v runc >/dev/null || packages+=(runc)
+[ -x /usr/sbin/nft ] || packages+=(nftables)
+command -v ip >/dev/null || packages+=(iproute2)
+command -v docker-compose >/dev/null || packages+=(docker-compose)
+command -v systemd-analyze >/dev/null || packages+=(systemd)
+command -v systemd-nspawn >/dev/null || packages+=(systemd-container)
+command -v npm >/dev/null || packages+=(npm)
+command -v openssl >/dev/null || packages+=(openssl)
+command -v unzip >/dev/null || packages+=(unzip)
+[ -s /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
+[ -e /usr/share/containers/seccomp.json ] || packages+=(golang-github-containers-common)
+command -v javac >/dev/null || packages+=(default-jdk-headless)
+command -v node >/dev/null || packages+=(nodejs)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
 if [ ${#packages[@]} -gt 0 ]; then
     say "Installing ${packages[*]}"
@@ -39,12 +58,21 @@ if [ ${#packages[@]} -gt 0 ]; then
     case " ${packages[*]} " in
     *" etcd-server "*) systemctl disable etcd >/dev/null 2>&1 || true ;;
     esac
+    case " ${packages[*]} " in
+    *" prometheus "*) systemctl disable prometheus >/dev/null 2>&1 || true ;;
+    esac
 fi
 
 # What the workers of tests/it/foreign.rs lock with that Debian does not have.
 if [ ! -d target/foreign/python/etcd3 ]; then
     python3 -m pip install --quiet --root-user-action=ignore --target target/foreign/python \
         -r tests/it/foreign/requirements.txt
+fi
+
+# What tests/watch holds the dashboards against, and draws them with.
+if [ ! -d target/watch/python/grafana_foundation_sdk ]; then
+    python3 -m pip install --quiet --root-user-action=ignore --target target/watch/python \
+        -r tests/watch/requirements.txt
 fi
 
 # A strict reader of OpenMetrics, for tests/it/metrics.
@@ -68,6 +96,12 @@ cargo test --locked
 
 say "Tests of a gateway that is broken on purpose"
 cargo test --locked --features broken-drain --test chaos found_out
+
+say "Deployment"
+tests/deploy/run.sh -q
+
+say "Fuzzing, for half a minute"
+tools/fuzz.sh 15
 
 say "Documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items

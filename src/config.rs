@@ -26,19 +26,24 @@ mod settings;
 mod show;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod values;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use crate::fence::Resource;
 use crate::store::PostgresSettings;
+use crate::tls::{ClientFiles, ServerFiles};
 pub use coordinator::Coordinator;
 pub(crate) use file::read_text;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
 pub use mistakes::Mistakes;
+pub(crate) use pattern::caseless as caseless_pattern;
 pub(crate) use values::duration;
 
 /// Everything that `fencegate serve` needs to know.
@@ -75,6 +80,38 @@ pub struct Listen {
     pub admin: SocketAddr,
     /// Threads that serve the proxy listener; default: one per core this process may run on.
     pub workers: usize,
+    /// TLS of the proxy listener; default: plain text.
+    pub proxy_tls: Option<ServerFiles>,
+    /// TLS of the lease listener.
+    pub leases_tls: Option<ServerFiles>,
+    /// TLS of the admin listener.
+    pub admin_tls: Option<ServerFiles>,
+    /// Who connects to the proxy listener with a PROXY protocol header; default nobody.
+    pub proxy_protocol_from: Vec<IpNet>,
+    /// Whose word about the client is passed on; default nobody's.
+    pub trusted_proxies: Vec<IpNet>,
+    /// What upstreams are told about the client; default nothing.
+    pub forwarded: Forwarded,
+}
+
+/// What upstreams are told about the client of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarded {
+    /// Nothing; what a trusted proxy said is passed on.
+    None,
+    /// `X-Forwarded-For`, `-Proto` and `-Host`.
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+/// What an upstream is spoken to with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: over TLS by ALPN, else by prior knowledge.
+    Http2,
 }
 
 /// `[store]`
@@ -91,8 +128,12 @@ pub enum Store {
 pub struct Upstream {
     /// Its name in routes and metrics.
     pub name: String,
-    /// `host:port` of its `http://` URL, always with the port; an IPv6 host stands in brackets.
+    /// `host:port` of its URL, always with the port; an IPv6 host stands in brackets.
     pub authority: String,
+    /// TLS, if its URL is `https://`.
+    pub tls: Option<ClientFiles>,
+    /// Which HTTP; default HTTP/1.1.
+    pub protocol: Protocol,
     /// From sending to the final response head; default 30 s.
     pub timeout: Duration,
     /// After which an in-doubt request can no longer take effect; default 30 s.
@@ -126,6 +167,8 @@ pub struct Route {
     pub mode: Mode,
     /// Whether the coordinator is asked about a new token.
     pub tokens: Tokens,
+    /// Whether paths that differ only in case are one.
+    pub case: Case,
     /// How long older writes in flight may finish before they are cut; default 10 s.
     pub drain: Duration,
     /// How long a newer write waits for older ones; default 60 s.
@@ -176,6 +219,15 @@ pub enum Tokens {
     Ordered,
 }
 
+/// What upper and lower case in a path mean to a route's upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Paths that differ in case are different (the default).
+    Exact,
+    /// They are the same: the route takes its path in any case, and the resource is spelled in lower case.
+    Ignore,
+}
+
 /// `[limits]`
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -194,11 +246,13 @@ pub struct Limits {
     pub keep_alive_requests: usize,
     /// The age of a client connection from which on it is closed after a request; default 1 h.
     pub keep_alive_age: Duration,
-    /// HTTP/2: streams of one connection at a time; default 100.
-    pub h2_streams: usize,
-    /// HTTP/2: streams of one connection that its client may reset before they are served, before the
-    /// connection is closed; default 100.
+    /// Requests at the same time on one HTTP/2 connection; default 100.
+    pub streams: u32,
+    /// HTTP/2: requests of one connection that its client may reset before they are answered, less those that were
+    /// answered, before the connection is closed; default 100.
     pub h2_resets: usize,
+    /// How long a PROXY protocol header and a TLS handshake may take together; default 10 s.
+    pub handshake_timeout: Duration,
     /// Client connections in all; default 10,000.
     pub connections: usize,
     /// Connections of one client address; default 1,000.

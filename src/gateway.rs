@@ -8,14 +8,25 @@
 //! of which one byte may have been sent, and rewriting of request targets: what is judged is what is
 //! forwarded, byte for byte.
 
+mod authority;
 mod body;
+mod client;
+mod client_stream;
 mod connection;
 mod destination;
+mod door;
 mod forward;
+mod forwarded;
+mod frames;
+mod framing;
 mod head;
+mod http2;
 mod last_words;
 mod listener;
 mod load;
+mod method_claims;
+mod preface;
+mod pseudo_fields;
 mod refusal;
 mod reload;
 mod route;
@@ -27,6 +38,8 @@ mod threads;
 mod token_header;
 mod upload;
 mod upstream;
+mod upstream_http2;
+mod upstream_stream;
 mod vigil;
 mod watch;
 

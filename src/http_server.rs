@@ -16,16 +16,17 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::map_request;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -38,6 +39,8 @@ use self::write_timeout::WriteTimeout;
 use crate::config::ApiLimits;
 use crate::metrics::LimitMetrics;
 use crate::problem::{Code, Problem};
+pub use crate::tls::PeerIdentity;
+use crate::tls::{self, Handshakes};
 
 const HEAD_BYTES: usize = 64 * 1024;
 /// What accept does when the process is out of file descriptors: it tries again after this.
@@ -67,9 +70,10 @@ impl ApiBounds {
 }
 
 /// Serves `router` until `shutdown`, then takes no more connections and returns. Requests in flight
-/// go on in `tasks`, each connection ending after its answer.
+/// go on in `tasks`, each connection ending after its answer. Without `tls` it is plain text.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Handshakes>,
     router: Router,
     (bounds, hits): (ApiBounds, LimitMetrics),
     shutdown: CancellationToken,
@@ -92,7 +96,8 @@ pub async fn serve(
                     continue;
                 };
                 let limit = bounds.get().timeout;
-                let served = connection(limit, stream, router.clone(), shutdown.clone());
+                let (tls, router) = (tls.clone(), router.clone());
+                let served = connection(limit, stream, tls, router, shutdown.clone());
                 tasks.spawn(async move {
                     served.await;
                     drop(place);
@@ -120,11 +125,26 @@ fn bounded_bodies(router: Router, bounds: ApiBounds) -> Router {
 async fn connection(
     limit: Duration,
     stream: TcpStream,
+    tls: Option<Handshakes>,
     router: Router,
     shutdown: CancellationToken,
 ) {
     // Without it small answers wait for the client's acknowledgement; if it fails they only do.
     let _ = stream.set_nodelay(true);
+    let Some(handshakes) = tls else { return requests(limit, stream, router, shutdown).await };
+    let handshake = shutdown.run_until_cancelled(handshakes.accept(stream));
+    let Some(Some(stream)) = handshake.await else { return };
+    let router = match tls::identity(&stream) {
+        Some(identity) => router.layer(Extension(identity)),
+        None => router,
+    };
+    requests(limit, stream, router, shutdown).await;
+}
+
+async fn requests<S>(limit: Duration, stream: S, router: Router, shutdown: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
     let stream = TokioIo::new(WriteTimeout::new(stream, limit));
     let mut served = pin!(
         http1::Builder::new()

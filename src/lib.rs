@@ -27,6 +27,7 @@ mod servers;
 pub mod spans;
 pub mod store;
 pub mod telemetry;
+pub mod tls;
 pub mod token_gauges;
 pub mod trace;
 pub mod worker;

@@ -9,6 +9,7 @@ mod backend;
 mod coordinator;
 mod descriptors;
 mod reload;
+mod secured;
 mod traces;
 
 use std::io;
@@ -27,6 +28,7 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 use self::backend::{Backend, Opened};
 use self::reload::{Present, Reloader, Reloads};
+use self::secured::Secured;
 use self::traces::Traces;
 use crate::admin::{self, Admin, Readiness};
 use crate::clock::Clock;
@@ -41,6 +43,7 @@ use crate::metrics::{
     Census, Exemplars, FenceMetrics, GatewayMetrics, LimitMetrics, Limits, Process, ReloadMetrics,
 };
 use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
+use crate::tls::{Handshakes, TlsError};
 use crate::token_gauges::TokenGauges;
 use crate::{http_server, lease_api};
 
@@ -86,6 +89,9 @@ pub enum ServeError {
         /// What is wrong and what to do.
         hint: String,
     },
+    /// A certificate, key or authority cannot be used.
+    #[error("TLS cannot be used: {0}")]
+    Tls(#[from] TlsError),
     /// A thread cannot be started.
     #[error("the threads of the proxy listener cannot be started")]
     Threads(#[source] io::Error),
@@ -161,6 +167,7 @@ impl Running {
         let mut traces = Traces::start(&config, clock, &registry)?;
         let fence_metrics = FenceMetrics::register(&registry, &exemplars)?;
         let store_tasks = TaskTracker::new();
+        let secured = Secured::open(&config, &registry)?;
         let opened = Opened::open(&config, clock, &registry, &store_tasks).await?;
         let listeners = Listeners::bind(&config).await?;
         let lease_metrics = LeaseMetrics::register(&registry)?;
@@ -168,18 +175,20 @@ impl Running {
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
         let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
         let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
-        let guard = backend.guard.clone();
         let parts = fences_parts(&backend, &coordinator, &config, clock, fence_metrics.clone());
         let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
         let limit_hits = LimitMetrics::register(&registry)?;
+        let metrics = GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?;
         let parts = GatewayParts {
             config: Arc::clone(&config),
             fences: Arc::clone(&fences),
             clock,
-            metrics: Arc::new(GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?),
+            metrics: Arc::new(metrics),
             limit_hits: limit_hits.clone(),
             spans: traces.spans.take(),
+            tls: secured.proxy(),
+            upstream_tls: secured.upstreams(),
         };
         let (gateway, acceptor) = Gateway::start(parts).map_err(ServeError::Threads)?;
         let api = (ApiBounds::new(config.limits.api), limit_hits);
@@ -192,10 +201,12 @@ impl Running {
             gateway: Arc::new(gateway.reconfigure()),
             fences: Arc::clone(&fences),
             api: api.0.clone(),
+            certificates: secured.certificates(),
             clock,
             metrics: ReloadMetrics::register(&registry, clock.wall())?,
         };
         let reloads = Reloads::start(reload, reloader);
+        let ready = Arc::new(Readiness::new(clock));
         let admin = Admin {
             fences: Arc::clone(&fences),
             connections: gateway.connections(),
@@ -204,17 +215,18 @@ impl Running {
             process: Arc::new(Process::register(&registry, clock)?),
             exemplars,
             registry: registry.clone(),
-            guard,
-            ready: Arc::new(Readiness::new(clock)),
+            guard: backend.guard.clone(),
+            ready: Arc::clone(&ready),
         };
-        let ready = Arc::clone(&admin.ready);
         let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
         let closing = leases_closing.clone();
         let leases = lease_api::router(coordinator, clock, lease_metrics, api.clone(), closing);
         let api_tasks = TaskTracker::new();
         spawn_count(measured, registry, admin_closing.clone(), &api_tasks);
-        spawn_api(listeners.leases, leases, &api, leases_closing.clone(), &api_tasks);
-        spawn_api(listeners.admin, admin::router(admin), &api, admin_closing.clone(), &api_tasks);
+        let admin = admin::router(admin);
+        spawn_api(listeners.leases, secured.leases(), leases, &api, &leases_closing, &api_tasks);
+        spawn_api(listeners.admin, secured.admin(), admin, &api, &admin_closing, &api_tasks);
+        api_tasks.spawn(secured.watch(admin_closing.clone()));
         Ok(Running {
             config: present,
             reloads,
@@ -314,15 +326,16 @@ fn spawn_count(
 
 fn spawn_api(
     listener: TcpListener,
+    tls: Option<Handshakes>,
     router: axum::Router,
     bounds: &(ApiBounds, LimitMetrics),
-    closing: CancellationToken,
+    closing: &CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let (answers, bounds) = (tasks.clone(), bounds.clone());
-    tasks.spawn(
-        async move { http_server::serve(listener, router, bounds, closing, &answers).await },
-    );
+    let (bounds, closing, answers) = (bounds.clone(), closing.clone(), tasks.clone());
+    tasks.spawn(async move {
+        http_server::serve(listener, tls, router, bounds, closing, &answers).await;
+    });
 }
 
 impl Listeners {

@@ -9,6 +9,7 @@
 mod check;
 mod client;
 mod gateway;
+mod h2load;
 mod lab;
 mod machine;
 mod memory;
@@ -19,6 +20,7 @@ mod raises;
 mod requests;
 mod rows;
 mod scrape;
+mod secure;
 #[path = "../../tests/servers.rs"]
 mod servers;
 mod shared;
@@ -101,6 +103,7 @@ fn compare(options: &Options) -> Result<()> {
     {
         let lab = Lab::open(&peers)?;
         requests::measure(&lab, options, options.rounds(), &mut table)?;
+        secure::measure(&lab, options, options.rounds(), &mut table)?;
         if options.wants(Row::Raises) {
             raises::measure(&lab, options.rounds(), &mut table)?;
         }

@@ -34,9 +34,21 @@ pub(crate) fn plain_proxy(
     name: &str,
     upstream: SocketAddr,
 ) -> Result<(Server, SocketAddr)> {
+    proxy_with(peers, cores, directory, name, upstream, ("", ""))
+}
+
+/// The same with options of `listen`, and further directives of its server.
+pub(crate) fn proxy_with(
+    peers: &Peers,
+    cores: &Cores,
+    directory: &Path,
+    name: &str,
+    upstream: SocketAddr,
+    (options, more): (&str, &str),
+) -> Result<(Server, SocketAddr)> {
     start(peers, &cores.proxy, directory, name, |address| {
         format!(
-            "{}server {{\n listen {address} backlog=1024;\n {KEPT_ALIVE}\n \
+            "{}server {{\n listen {address} backlog=1024 {options};\n {KEPT_ALIVE}\n {more}\n \
              location / {{ proxy_pass http://upstream; }}\n}}\n",
             pool("upstream", upstream),
         )

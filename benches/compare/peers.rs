@@ -12,28 +12,33 @@ pub(crate) struct Peers {
     pub(crate) nginx_version: String,
     pub(crate) wrk: PathBuf,
     pub(crate) wrk_version: String,
+    pub(crate) h2load: PathBuf,
 }
 
 /// The package that has nginx with `auth_request` and nothing that has to be configured away.
 const NGINX_PACKAGE: &str = "nginx-light";
 const WRK_PACKAGE: &str = "wrk";
+/// For the rows about TLS and HTTP/2.
+const H2LOAD_PACKAGE: &str = "nghttp2-client";
 /// For the rows about several gateways.
 const SHARED: [(&str, &str); 2] =
     [("etcd", "etcd-server"), ("/usr/lib/postgresql/15/bin/pgbench", "postgresql-15")];
 
 /// Finds what is compared with, or installs it where this user may.
 pub(crate) fn find_or_install() -> Result<Peers> {
-    let missing: Vec<&str> = [("nginx", NGINX_PACKAGE), ("wrk", WRK_PACKAGE)]
-        .into_iter()
-        .chain(SHARED)
-        .filter(|(program, _)| find(program).is_none())
-        .map(|(_, package)| package)
-        .collect();
+    let missing: Vec<&str> =
+        [("nginx", NGINX_PACKAGE), ("wrk", WRK_PACKAGE), ("h2load", H2LOAD_PACKAGE)]
+            .into_iter()
+            .chain(SHARED)
+            .filter(|(program, _)| find(program).is_none())
+            .map(|(_, package)| package)
+            .collect();
     if !missing.is_empty() {
         install(&missing)?;
     }
     let nginx = find("nginx").context("nginx was installed but is not to be found")?;
     let wrk = find("wrk").context("wrk was installed but is not to be found")?;
+    let h2load = find("h2load").context("h2load was installed but is not to be found")?;
     let build = words_of(&nginx, "-V")?;
     if !build.contains("--with-http_auth_request_module") {
         bail!(
@@ -46,6 +51,7 @@ pub(crate) fn find_or_install() -> Result<Peers> {
     let wrk_line = first_line(&words_of(&wrk, "-v")?);
     Ok(Peers {
         nginx,
+        h2load,
         nginx_version: first_line(&build).replace("nginx version: ", ""),
         wrk,
         wrk_version: wrk_line.split(" [").next().unwrap_or_default().to_owned(),

@@ -15,7 +15,7 @@ use crate::lab::Lab;
 use crate::process::Server;
 use crate::rows::Row;
 use crate::shared::Cluster;
-use crate::slices::{Competitor, Slice, take_turns};
+use crate::slices::{Competitor, Load, Slice, take_turns};
 use crate::stats::Spread;
 use crate::table::Table;
 use crate::{Options, check, nginx, wrk};
@@ -116,7 +116,7 @@ const COMPARISONS: [Comparison; 7] = [
     },
 ];
 
-fn cpu(slice: &Slice) -> f64 {
+pub(crate) fn cpu(slice: &Slice) -> f64 {
     slice.cpu_micros_per_request
 }
 
@@ -182,7 +182,7 @@ fn roles(wanted: &[&Comparison]) -> Vec<Role> {
     roles
 }
 
-fn explain(table: &mut Table, name: &'static str, connections: u32, slices: &[Slice]) {
+pub(crate) fn explain(table: &mut Table, name: &'static str, connections: u32, slices: &[Slice]) {
     let mut line = |unit: &str, figure: fn(&Slice) -> f64| {
         let what = format!("{name}, {connections} conn: {unit}");
         table.explain(what, Spread::of(slices.iter().map(figure)));
@@ -294,7 +294,7 @@ impl Field {
         Ok(Competitor {
             name: role.name(),
             target: runner.target,
-            script: runner.script.clone(),
+            load: Load::Wrk(runner.script.clone()),
             servers: self.servers[runner.servers.clone()].iter().collect(),
         })
     }

@@ -13,6 +13,10 @@ pub(crate) enum Row {
     Auth,
     /// p99 latency against nginx
     Latency,
+    /// CPU per request over TLS against nginx over TLS
+    Tls,
+    /// CPU per request over HTTP/2 against nginx over HTTP/2
+    Http2,
     /// Raises per second, in parallel against one at a time
     Raises,
     /// Start-up with a million fences against none
@@ -91,6 +95,8 @@ impl Row {
             Row::Unfenced => "unfenced",
             Row::Auth => "auth",
             Row::Latency => "latency",
+            Row::Tls => "tls",
+            Row::Http2 => "http2",
             Row::Raises => "raises",
             Row::Startup => "startup",
             Row::Memory => "memory",
@@ -115,6 +121,8 @@ impl Row {
             Row::Unfenced => (Some(AtMost(1.05)), Some(AtMost(1.02))),
             Row::Auth => (Some(AtMost(0.55)), Some(AtMost(0.45))),
             Row::Latency => (Some(AtMost(1.2)), Some(AtMost(1.0))),
+            Row::Tls => (Some(AtMost(1.10)), Some(AtMost(0.85))),
+            Row::Http2 => (Some(AtMost(1.3)), Some(AtMost(1.0))),
             Row::Raises => (Some(AtLeast(10.0)), Some(AtLeast(25.0))),
             // "No growth", with room for the scatter of a few milliseconds.
             Row::Startup => (Some(AtMost(1.2)), None),

@@ -8,17 +8,25 @@ use anyhow::{Context, Result};
 
 use crate::lab::Lab;
 use crate::process::{CpuTimes, Server};
-use crate::{SLICE, wrk};
+use crate::{SLICE, h2load, wrk};
 
 /// One of those that have turns.
 #[derive(Debug)]
 pub(crate) struct Competitor<'a> {
     pub(crate) name: &'static str,
     pub(crate) target: SocketAddr,
-    /// What the load generator sends.
-    pub(crate) script: PathBuf,
+    pub(crate) load: Load,
     /// All whose CPU counts.
     pub(crate) servers: Vec<&'a Server>,
+}
+
+/// What makes the load, and sends what.
+#[derive(Clone, Debug)]
+pub(crate) enum Load {
+    /// HTTP/1.1 on plain text: wrk with this script.
+    Wrk(PathBuf),
+    /// Everything else: h2load.
+    H2load(h2load::Writes),
 }
 
 /// What a competitor did in one turn.
@@ -53,8 +61,13 @@ pub(crate) fn take_turns(
 
 fn take_slice(lab: &Lab<'_>, competitor: &Competitor<'_>, connections: u32) -> Result<Slice> {
     let before = cpu(competitor)?;
-    let report = wrk::run(lab, competitor.target, &competitor.script, connections, SLICE)
-        .with_context(|| format!("{} at {connections} connections", competitor.name))?;
+    let target = competitor.target;
+    let report = match &competitor.load {
+        Load::Wrk(script) => wrk::run(lab, target, script, connections, SLICE),
+        Load::H2load(writes) => h2load::run(lab, target, writes, connections, SLICE),
+    };
+    let report =
+        report.with_context(|| format!("{} at {connections} connections", competitor.name))?;
     let after = cpu(competitor)?;
     let used: Duration = after.iter().zip(&before).map(|(after, before)| after.since(before)).sum();
     Ok(Slice {

@@ -11,10 +11,10 @@ use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::values::StoreUrl;
 use super::{
-    ApiLimits, Config, Fenced, Limits, Listen, Metrics, Mode, Route, Shutdown, Store, Telemetry,
-    Tokens, Upstream,
+    ApiLimits, Case, Config, Fenced, Forwarded, Limits, Listen, Metrics, Mode, Protocol, Route,
+    Shutdown, Store, Telemetry, Tokens, Upstream,
 };
-use super::{check, coordinator, pattern, values};
+use super::{check, coordinator, pattern, tls, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 
 const KIB: u64 = 1024;
@@ -91,8 +91,31 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
     let workers = from
         .read_if_set("workers", values::number(1024))
         .unwrap_or_else(|| Some(available_parallelism().map_or(1, usize::from)));
+    let [proxy_tls, leases_tls, admin_tls] =
+        tls::LISTENERS.map(|listener| tls::listener(&mut from, listener));
+    let [proxy_protocol_from, trusted_proxies] = ["proxy_protocol_from", "trusted_proxies"]
+        .map(|name| from.read_list_if_set(name, tls::network).unwrap_or(Some(Vec::new())));
+    let forwarded = from.read(
+        "forwarded",
+        values::choice(&[
+            ("none", Forwarded::None),
+            ("x-forwarded", Forwarded::XForwarded),
+            ("forwarded", Forwarded::Forwarded),
+        ]),
+    );
     check::no_overlap([("proxy", proxy), ("leases", leases), ("admin", admin)], &mut from);
-    Some(Listen { proxy: proxy?, leases: leases?, admin: admin?, workers: workers? })
+    Some(Listen {
+        proxy: proxy?,
+        leases: leases?,
+        admin: admin?,
+        workers: workers?,
+        proxy_tls: proxy_tls?,
+        leases_tls: leases_tls?,
+        admin_tls: admin_tls?,
+        proxy_protocol_from: proxy_protocol_from?,
+        trusted_proxies: trusted_proxies?,
+        forwarded: forwarded?,
+    })
 }
 
 /// `store.url_file` was replaced by what is in it before.
@@ -127,16 +150,21 @@ fn store(mut from: Reader<'_>) -> Option<Store> {
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
     let name = name(&mut from, values::name);
-    let authority = from.read("url", values::upstream_authority);
+    let url = from.read("url", values::upstream_url);
     let timeout = from.read("timeout", values::positive_duration);
     let settle = from.read("settle", values::positive_duration);
     let connect_timeout = from.read("connect_timeout", values::positive_duration);
     let idle = from.read("idle", values::duration);
     let connections = from.read("connections", values::number(100_000));
     let waiting = from.read("waiting", values::number(100_000));
+    let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+    let protocol = from.read("protocol", values::choice(&protocols));
+    let tls = tls::upstream(&mut from, url.as_ref(), protocol == Some(Protocol::Http2));
     Some(Upstream {
         name: name?,
-        authority: authority?,
+        authority: url?.authority,
+        tls: tls?,
+        protocol: protocol?,
         timeout: timeout?,
         settle: settle?,
         connect_timeout: connect_timeout?,
@@ -165,6 +193,8 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
         .read("mode", values::choice(&[("enforce", Mode::Enforce), ("observe", Mode::Observe)]));
     let tokens = from
         .read("tokens", values::choice(&[("held", Tokens::Held), ("ordered", Tokens::Ordered)]));
+    let case =
+        from.read("case", values::choice(&[("exact", Case::Exact), ("ignore", Case::Ignore)]));
     let drain = from.read("drain", values::duration);
     let wait = from.read("wait", values::duration);
     let buffer = from.read("buffer", values::size(0, GIB));
@@ -179,6 +209,7 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
         fenced: fenced.map_or(Some(Fenced::Writes), |read| read.map(Fenced::Only))?,
         mode: mode?,
         tokens: tokens?,
+        case: case?,
         drain: drain?,
         wait: wait?,
         buffer_bytes: usize::try_from(buffer?).ok()?,
@@ -235,8 +266,9 @@ fn limits(mut from: Reader<'_>) -> Option<Limits> {
     let idle_timeout = from.read("idle_timeout", values::positive_duration);
     let keep_alive_requests = from.read("keep_alive_requests", values::number(1_000_000_000));
     let keep_alive_age = from.read("keep_alive_age", values::positive_duration);
-    let h2_streams = from.read("h2_streams", values::number(10_000));
+    let streams = from.read("streams", values::number(10_000));
     let h2_resets = from.read("h2_resets", values::number(1_000_000));
+    let handshake_timeout = from.read("handshake_timeout", values::positive_duration);
     let connections = from.read("connections", values::number(1_000_000));
     let client_connections = from.read("client_connections", values::number(1_000_000));
     let concurrency = if_set(from.read_if_set("client_concurrency", values::number(1_000_000)));
@@ -253,8 +285,9 @@ fn limits(mut from: Reader<'_>) -> Option<Limits> {
         idle_timeout: idle_timeout?,
         keep_alive_requests: keep_alive_requests?,
         keep_alive_age: keep_alive_age?,
-        h2_streams: h2_streams?,
+        streams: u32::try_from(streams?).ok()?,
         h2_resets: h2_resets?,
+        handshake_timeout: handshake_timeout?,
         connections: connections?,
         client_connections: client_connections?,
         client_concurrency: concurrency?,

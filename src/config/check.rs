@@ -71,11 +71,15 @@ fn something_is_fenced(settings: &Settings, whole: &Origin, mistakes: &mut Mista
 
 /// No path may have two routes.
 fn no_conflicts(settings: &Settings, mistakes: &mut Mistakes) {
-    let paths = settings.tables(Section::Route).filter_map(|(index, _)| {
-        match settings.get(Slot { section: Section::Route, index, name: "path" }) {
-            Some((Value::Text(path), place)) => Some((pattern::path(path).ok()?, place)),
-            _ => None,
-        }
+    let get = |index, name| settings.get(Slot { section: Section::Route, index, name });
+    let ignores_case = settings.tables(Section::Route).any(
+        |(index, _)| matches!(get(index, "case"), Some((Value::Text(case), _)) if case == "ignore"),
+    );
+    // Where a route ignores case, it has to be plain for a path in any case which route is meant.
+    let spelled = |path: String| if ignores_case { pattern::caseless(&path) } else { path };
+    let paths = settings.tables(Section::Route).filter_map(|(index, _)| match get(index, "path") {
+        Some((Value::Text(path), place)) => Some((spelled(pattern::path(path).ok()?), place)),
+        _ => None,
     });
     let mut router = matchit::Router::new();
     let mut earlier: Vec<(String, &Origin)> = Vec::new();

@@ -42,8 +42,8 @@ pub(super) fn coordinator(mut from: Reader<'_>) -> Option<Coordinator> {
     let listen = from.read_if_set("listen_url", values::listen_url);
     // The URL of PostgreSQL names the user.
     let is_postgres = matches!(url, Some(CoordinatorUrl::Postgres(_)));
-    let pairs_are_whole = (is_postgres || together(&mut from, "username", PASSWORD))
-        & together(&mut from, "cert_file", "key_file");
+    let pairs_are_whole = (is_postgres || from.together("username", PASSWORD))
+        & from.together("cert_file", "key_file");
     let (endpoints, with_tls) = match url? {
         CoordinatorUrl::Embedded => return Some(Coordinator::Embedded),
         CoordinatorUrl::Postgres(access) => return postgres(access, password, listen),
@@ -97,21 +97,6 @@ fn contents(from: &mut Reader<'_>, name: &str) -> Option<Option<String>> {
         let text = file::read_text(Path::new(path)).map_err(|why| format!("{} {why}", shown(path)));
         Ok(text?.trim_end_matches(['\n', '\r']).to_owned())
     })
-}
-
-/// Whether both of two keys are set, or none; else it is a mistake.
-fn together(from: &mut Reader<'_>, one: &str, other: &str) -> bool {
-    let set = [one, other].map(|name| from.is_set(name));
-    let (has, lacks) = match set {
-        [true, false] => (one, other),
-        [false, true] => (other, one),
-        _ => return true,
-    };
-    let place = from.place(has);
-    let message =
-        format!("coordinator.{has}: coordinator.{lacks} is missing; give both or neither");
-    from.mistakes.push(&place, message);
-    false
 }
 
 /// Whether the URL's scheme and the files go together; else it is a mistake.

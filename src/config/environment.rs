@@ -90,8 +90,10 @@ fn slot(variable: &str) -> Option<Slot> {
 /// by an empty variable.
 fn parse(slot: Slot, text: &str, origin: &Origin) -> Value {
     match Key::find(slot.section, slot.name).map(|key| key.kind) {
-        Some(Kind::Methods | Kind::Resources) if text.trim() == "[]" => Value::List(Vec::new()),
-        Some(Kind::Methods | Kind::Resources) => {
+        Some(Kind::Methods | Kind::Resources | Kind::Networks) if text.trim() == "[]" => {
+            Value::List(Vec::new())
+        }
+        Some(Kind::Methods | Kind::Resources | Kind::Networks) => {
             let element = |part: &str| (part.trim().to_owned(), origin.clone());
             Value::List(text.split(',').map(element).collect())
         }

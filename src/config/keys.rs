@@ -36,6 +36,7 @@ pub(super) enum Kind {
     Rate,
     Methods,
     Resources,
+    Networks,
     Choice(&'static [&'static str]),
 }
 
@@ -76,6 +77,31 @@ pub(super) const KEYS: &[Key] = {
         key(S::Listen, "leases", Kind::Address, Default("127.0.0.1:8081")),
         key(S::Listen, "admin", Kind::Address, Default("127.0.0.1:9090")),
         key(S::Listen, "workers", Kind::Number, Means("one per core", "4")),
+        key(S::Listen, "proxy_cert_file", Kind::File, Means("none", "/etc/fencegate/tls.crt")),
+        key(S::Listen, "proxy_key_file", Kind::File, Means("none", "/etc/fencegate/tls.key")),
+        key(S::Listen, "proxy_client_ca_file", Kind::File, Means("none", "/etc/fencegate/ca.pem")),
+        key(S::Listen, "proxy_client_cert", CLIENT_CERT, Default("required")),
+        key(S::Listen, "leases_cert_file", Kind::File, Means("none", "/etc/fencegate/tls.crt")),
+        key(S::Listen, "leases_key_file", Kind::File, Means("none", "/etc/fencegate/tls.key")),
+        key(S::Listen, "leases_client_ca_file", Kind::File, Means("none", "/etc/fencegate/ca.pem")),
+        key(S::Listen, "leases_client_cert", CLIENT_CERT, Default("required")),
+        key(S::Listen, "admin_cert_file", Kind::File, Means("none", "/etc/fencegate/tls.crt")),
+        key(S::Listen, "admin_key_file", Kind::File, Means("none", "/etc/fencegate/tls.key")),
+        key(S::Listen, "admin_client_ca_file", Kind::File, Means("none", "/etc/fencegate/ca.pem")),
+        key(S::Listen, "admin_client_cert", CLIENT_CERT, Default("required")),
+        key(
+            S::Listen,
+            "proxy_protocol_from",
+            Kind::Networks,
+            Means("none", "10.1.0.0/16, 192.0.2.7/32"),
+        ),
+        key(
+            S::Listen,
+            "trusted_proxies",
+            Kind::Networks,
+            Means("none", "10.1.0.0/16, 192.0.2.7/32"),
+        ),
+        key(S::Listen, "forwarded", FORWARDED, Default("none")),
         key(S::Store, "url", Kind::Url, Default("sqlite:fencegate.db")),
         key(S::Store, "url_file", Kind::File, Means("`url` holds", "/run/secrets/store-url")),
         key(S::Store, "password_file", Kind::File, Means("none", "/run/secrets/store-password")),
@@ -115,6 +141,16 @@ pub(super) const KEYS: &[Key] = {
         key(S::Upstream, "idle", Kind::Duration, Default("4s")),
         key(S::Upstream, "connections", Kind::Number, Default("1024")),
         key(S::Upstream, "waiting", Kind::Number, Default("1024")),
+        key(S::Upstream, "protocol", Kind::Choice(&["http1", "http2"]), Default("http1")),
+        key(S::Upstream, "ca_file", Kind::File, Means("the system's", "/etc/fencegate/ca.pem")),
+        key(
+            S::Upstream,
+            "server_name",
+            Kind::Text,
+            Means("the host of `url`", "ledger.example.internal"),
+        ),
+        key(S::Upstream, "cert_file", Kind::File, Means("none", "/etc/fencegate/client.crt")),
+        key(S::Upstream, "key_file", Kind::File, Means("none", "/etc/fencegate/client.key")),
         key(S::Route, "name", Kind::Name, sole_name("accounts")),
         key(S::Route, "path", Kind::Pattern, Mistake("/accounts/{account}/{*rest}")),
         key(S::Route, "resource", Kind::Template, Default("{path}")),
@@ -132,6 +168,7 @@ pub(super) const KEYS: &[Key] = {
         ),
         key(S::Route, "mode", Kind::Choice(&["enforce", "observe"]), Default("enforce")),
         key(S::Route, "tokens", Kind::Choice(&["held", "ordered"]), Default("held")),
+        key(S::Route, "case", Kind::Choice(&["exact", "ignore"]), Default("exact")),
         key(S::Route, "drain", Kind::Duration, Default("10s")),
         key(S::Route, "wait", Kind::Duration, Default("60s")),
         key(S::Route, "buffer", Kind::Size, Default("64KiB")),
@@ -145,8 +182,9 @@ pub(super) const KEYS: &[Key] = {
         key(S::Limits, "idle_timeout", Kind::Duration, Default("75s")),
         key(S::Limits, "keep_alive_requests", Kind::Number, Default("100000")),
         key(S::Limits, "keep_alive_age", Kind::Duration, Default("1h")),
-        key(S::Limits, "h2_streams", Kind::Number, Default("100")),
+        key(S::Limits, "streams", Kind::Number, Default("100")),
         key(S::Limits, "h2_resets", Kind::Number, Default("100")),
+        key(S::Limits, "handshake_timeout", Kind::Duration, Default("10s")),
         key(S::Limits, "connections", Kind::Number, Default("10000")),
         key(S::Limits, "client_connections", Kind::Number, Default("1000")),
         key(S::Limits, "client_concurrency", Kind::Number, Means("no limit", "50")),
@@ -166,6 +204,9 @@ pub(super) const KEYS: &[Key] = {
         key(S::Telemetry, "service", Kind::Text, Default("fencegate")),
     ]
 };
+
+const CLIENT_CERT: Kind = Kind::Choice(&["required", "optional"]);
+const FORWARDED: Kind = Kind::Choice(&["none", "x-forwarded", "forwarded"]);
 
 const fn sole_name(example: &'static str) -> Absent {
     Absent::Means("`default` if there is only one", example)
@@ -245,6 +286,7 @@ impl Kind {
             Kind::Rate => "rate".into(),
             Kind::Methods => "list of methods".into(),
             Kind::Resources => "list of resources".into(),
+            Kind::Networks => "list of networks".into(),
             Kind::Choice(choices) => {
                 choices.iter().map(|choice| format!("`{choice}`")).collect::<Vec<_>>().join(" or ")
             }
@@ -262,7 +304,9 @@ impl Key {
             | Section::Coordinator
             | Section::Metrics
             | Section::Telemetry => false,
-            Section::Limits | Section::Shutdown => true,
+            // All listeners have it from the start.
+            Section::Limits => self.name != "handshake_timeout",
+            Section::Shutdown => true,
             Section::Upstream => matches!(
                 self.name,
                 "name"
@@ -303,7 +347,7 @@ impl Key {
         let (Absent::Default(text) | Absent::Means(_, text) | Absent::Mistake(text)) = self.absent;
         match self.kind {
             Kind::Number => text.to_owned(),
-            Kind::Methods | Kind::Resources => {
+            Kind::Methods | Kind::Resources | Kind::Networks => {
                 format!("{:?}", text.split(", ").collect::<Vec<_>>())
             }
             _ => format!("{text:?}"),

@@ -38,6 +38,18 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A pattern for paths in lower case; the names of its parameters stay.
+pub(crate) fn caseless(pattern: &str) -> String {
+    let mut is_name = false;
+    pattern
+        .chars()
+        .map(|c| {
+            is_name = (is_name || c == '{') && c != '}';
+            if is_name { c } else { c.to_ascii_lowercase() }
+        })
+        .collect()
+}
+
 fn parameters_are_sound(pattern: &str) -> Result<(), String> {
     let names = parameters(pattern);
     for (nth, name) in names.iter().enumerate() {

@@ -93,6 +93,27 @@ impl<'a> Reader<'a> {
         self.settings.get(self.slot(self.key(name))).is_some()
     }
 
+    /// Whether both of two keys are set, or none; else it is a mistake.
+    pub(super) fn together(&mut self, one: &str, other: &str) -> bool {
+        let set = [one, other].map(|name| self.is_set(name));
+        let (has, lacks) = match set {
+            [true, false] => (one, other),
+            [false, true] => (other, one),
+            _ => return true,
+        };
+        let section = self.section.name();
+        let why = format!("{section}.{lacks} is missing; give both or neither");
+        self.wrong(has, &why);
+        false
+    }
+
+    /// Notes a mistake about a key that is set.
+    pub(super) fn wrong(&mut self, name: &str, why: &str) {
+        let place = self.place(name);
+        let message = format!("{}: {why}", self.key(name));
+        self.mistakes.push(&place, message);
+    }
+
     /// Where the key was set, or where its table is.
     pub(super) fn place(&self, name: &str) -> Origin {
         let slot = self.slot(self.key(name));

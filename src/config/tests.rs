@@ -5,6 +5,7 @@ mod coordinator;
 mod documentation;
 mod environment;
 mod flags;
+mod tls;
 mod together;
 mod value;
 

@@ -161,16 +161,30 @@ pub(super) fn method(text: &str) -> Result<String, String> {
     }
 }
 
-/// `http://host:port` and nothing more, as `host:port`.
-pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(format!("{} is no URL: http:// and a host", shown(text)));
-    };
-    if scheme.eq_ignore_ascii_case("https") {
-        return Err("https comes with a later version; this one speaks http:// only".to_owned());
+/// Where an upstream is.
+#[derive(Clone, Debug)]
+pub(super) struct UpstreamUrl {
+    /// `host:port`
+    pub(super) authority: String,
+    pub(super) has_tls: bool,
+}
+
+impl UpstreamUrl {
+    /// The host, an IPv6 address without brackets.
+    pub(super) fn host(&self) -> &str {
+        let host = self.authority.rsplit_once(':').map_or("", |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
     }
-    if !scheme.eq_ignore_ascii_case("http") {
-        return Err(format!("{} does not start with http://", shown(text)));
+}
+
+/// `http://host:port` or `https://host:port` and nothing more.
+pub(super) fn upstream_url(text: &str) -> Result<UpstreamUrl, String> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(format!("{} is no URL: http:// or https:// and a host", shown(text)));
+    };
+    let has_tls = scheme.eq_ignore_ascii_case("https");
+    if !has_tls && !scheme.eq_ignore_ascii_case("http") {
+        return Err(format!("{} does not start with http:// or https://", shown(text)));
     }
     // Before anything else, so that no later message has to think of it.
     if rest.contains('@') {
@@ -181,9 +195,9 @@ pub(super) fn upstream_authority(text: &str) -> Result<String, String> {
         let found = shown(text);
         return Err(format!("{found} must end after the port; paths are passed on as they come"));
     }
-    let (host, port) = host_and_port(authority, 80)
+    let (host, port) = host_and_port(authority, if has_tls { 443 } else { 80 })
         .ok_or_else(|| format!("{} has no valid host and port", shown(text)))?;
-    Ok(format!("{host}:{port}"))
+    Ok(UpstreamUrl { authority: format!("{host}:{port}"), has_tls })
 }
 
 /// Where a collector of OpenTelemetry listens for OTLP over HTTP, without a slash at the end.

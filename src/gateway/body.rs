@@ -16,6 +16,7 @@ use tokio::time::{Instant, Sleep};
 use self::pieces::Pieces;
 use super::load::Turn;
 use super::refusal::Refusal;
+use super::sending::chain;
 use super::upload::Upload;
 use super::upstream::Connection;
 use super::vigil::within;
@@ -95,7 +96,7 @@ const fn too_large(limits: BodyLimits) -> Refusal {
 async fn collect(mut body: Upload, limits: BodyLimits) -> Result<RequestBody, Refusal> {
     let mut read = Pieces::default();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Refusal::BodyBroken(error.to_string()))?;
+        let frame = frame.map_err(|error| Refusal::BodyBroken(chain(&error)))?;
         // Trailers end here: no field of theirs is needed upstream, and some must not go on.
         let Ok(data) = frame.into_data() else { continue };
         read.push(data);

@@ -1,26 +1,33 @@
 //! One client connection.
 //!
-//! hyper reads and writes HTTP. Added here is what it leaves open: a bound on how long a head may
-//! take that costs nothing per request, and words in place of the answers that hyper makes by itself
-//! (to a malformed or oversized head), which are a bare status.
+//! hyper reads and writes HTTP. Added here is what it leaves open: strictness ([`Framed`]), a bound on how
+//! long a head may take that costs nothing per request, and words in place of the answers that hyper
+//! makes by itself (to a malformed or oversized head), which are a bare status. HTTP/2 has a module of its own.
 
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http_body::Body;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::last_words;
+use super::client::Client;
+use super::client_stream::ClientStream;
+use super::door::Arrived;
+use super::framing::{Framed, Verdict, Violation};
+use super::preface::{self, Speaks};
 use super::service::Worker;
 use super::threads::Thread;
+use super::vigil::Vigils;
 use super::watch::{Tenancy, Watch};
+use super::{http2, last_words};
 use crate::problem::Code;
 
 /// What bounds a request's head.
@@ -28,13 +35,17 @@ use crate::problem::Code;
 pub(super) struct HeadLimits {
     pub(super) bytes: usize,
     pub(super) fields: usize,
+    /// Requests at the same time on one HTTP/2 connection.
+    pub(super) streams: u32,
+    /// Requests that a client may take back on one, see [`http2`].
+    pub(super) resets: usize,
 }
 
 /// Serves a connection until its end.
-pub(super) async fn serve(stream: TcpStream, from: IpAddr, thread: &Arc<Thread>) {
-    let _ = stream.set_nodelay(true);
+pub(super) async fn serve(arrived: Arrived, thread: &Arc<Thread>) {
+    let Arrived { stream, client, is_http2 } = arrived;
     let worker = thread.current();
-    let Some(entered) = worker.clients.enter(from) else {
+    let Some(entered) = worker.clients.enter(client.address.ip()) else {
         return turn_away(stream, &worker, "limits.client_connections");
     };
     let tenancy = Tenancy {
@@ -42,16 +53,38 @@ pub(super) async fn serve(stream: TcpStream, from: IpAddr, thread: &Arc<Thread>)
         since: worker.clock.now(),
         requests: worker.requests,
     };
-    let watch = Arc::new(Watch::new(tenancy, worker.runtime.clone(), worker.tasks.clone()));
-    let vigils = &thread.vigils;
+    let client = Arc::new(client);
+    let stream = if is_http2 {
+        stream
+    } else {
+        match serve_http1(stream, &client, tenancy.clone(), &worker, thread).await {
+            Some(stream) => stream,
+            None => return,
+        }
+    };
+    http2::serve(stream, client, tenancy, worker, thread).await;
+}
+
+/// Serves HTTP/1.1 until the connection's end, or gives the stream back when it turns out to speak HTTP/2.
+async fn serve_http1(
+    stream: ClientStream,
+    client: &Arc<Client>,
+    tenancy: Tenancy,
+    worker: &Arc<Worker>,
+    thread: &Arc<Thread>,
+) -> Option<ClientStream> {
+    let (limits, vigils) = (worker.head, &thread.vigils);
+    let (runtime, tasks) = (worker.runtime.clone(), worker.tasks.clone());
+    let watch = Arc::new(Watch::new(Arc::clone(client), tenancy, runtime, tasks));
     let _enrolled = vigils.enrol(&watch);
-    let limits = worker.head;
-    let io = TokioIo::new(Watched { stream, watch: Arc::clone(&watch), bare_answer: None });
+    let watched = Watched::new(stream, Arc::clone(&watch));
+    let io = TokioIo::new(Framed::new(watched, &watch, limits.bytes));
     let (for_service, thread) = (Arc::clone(&watch), Arc::clone(thread));
-    let serving = Arc::clone(&worker);
+    let serving = Arc::clone(worker);
     let service = service_fn(move |request| {
         thread.successor(&serving).serve(Arc::clone(&for_service), request)
     });
+    // The one place where an HTTP/1 connection is made of bytes.
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(limits.bytes.max(8192))
@@ -59,9 +92,47 @@ pub(super) async fn serve(stream: TcpStream, from: IpAddr, thread: &Arc<Thread>)
         .half_close(false)
         .writev(false)
         .serve_connection(io, service);
+    let end = until_end(Pin::new(&mut connection), &watch, vigils).await;
+    let (watched, verdict) = connection.into_parts().io.into_inner().into_parts();
+    let Watched { mut stream, bare_answer, first, .. } = watched;
+    if let First::Http2(bytes) = first {
+        stream.unread(&bytes);
+        return Some(stream);
+    }
+    let problem = match (verdict, end) {
+        (Verdict::HeadRefused(violation), _) => worker.refuse_head(code_of(violation), &violation),
+        (Verdict::BodyRefused, _) => {
+            last_words::hear_out(stream).await;
+            return None;
+        }
+        (Verdict::Clean, End::Overdue) if watch.has_head_begun() => {
+            worker.refuse_head(Code::RequestTimeout, &"the request's head did not arrive in time")
+        }
+        (Verdict::Clean, End::Malformed) if watch.is_between_requests() => {
+            let (code, detail) = in_words(bare_answer.unwrap_or_default());
+            worker.refuse_head(code, &detail)
+        }
+        (Verdict::Clean, End::Silent | End::Overdue | End::Malformed) => return None,
+    };
+    last_words::say(stream, &problem).await;
+    None
+}
+
+/// A connection of hyper's, of whichever HTTP.
+pub(super) trait Serving: Future<Output = hyper::Result<()>> {
+    /// Ends it after the requests in work.
+    fn shut_down(self: Pin<&mut Self>);
+}
+
+/// Works on a connection until it ends, has used up its time, or the gateway closes.
+pub(super) async fn until_end<C: Serving>(
+    mut connection: Pin<&mut C>,
+    watch: &Watch,
+    vigils: &Vigils,
+) -> End {
     let mut is_registered = false;
     let mut is_closing = false;
-    let end = poll_fn(|cx| {
+    poll_fn(|cx| {
         if !std::mem::replace(&mut is_registered, true) {
             watch.register(cx.waker());
         }
@@ -69,7 +140,7 @@ pub(super) async fn serve(stream: TcpStream, from: IpAddr, thread: &Arc<Thread>)
             // Asked first: a step that begins in this poll would hide the call.
             let is_called = watch.is_called();
             // How else a connection ended is the client's concern: what it asked for was logged.
-            if let Poll::Ready(ended) = Pin::new(&mut connection).poll(cx) {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(ended.map_or_else(End::of, |()| End::Silent));
             }
             if !is_called && !watch.is_called() {
@@ -78,31 +149,40 @@ pub(super) async fn serve(stream: TcpStream, from: IpAddr, thread: &Arc<Thread>)
             if vigils.abort.is_cancelled() {
                 return Poll::Ready(End::Silent);
             }
-            if vigils.is_overdue(&watch) {
+            if vigils.is_overdue(watch) {
                 return Poll::Ready(End::Overdue);
             }
-            if is_closing || !vigils.closes(&watch) {
+            if is_closing || !vigils.closes(watch) {
                 return Poll::Pending;
             }
             is_closing = true;
-            Pin::new(&mut connection).graceful_shutdown();
+            connection.as_mut().shut_down();
         }
     })
-    .await;
-    let Watched { stream, bare_answer, .. } = connection.into_parts().io.into_inner();
-    let (code, detail) = match end {
-        End::Overdue if watch.has_head_begun() => {
-            (Code::RequestTimeout, "the request's head did not arrive in time")
-        }
-        End::Malformed if watch.is_between_requests() => in_words(bare_answer.unwrap_or_default()),
-        End::Silent | End::Overdue | End::Malformed => return,
-    };
-    last_words::say(stream, &worker.refuse_head(code, detail)).await;
+    .await
 }
 
-/// Tells a client, if not too many are being told already, that its connection is one too many.
-pub(super) fn turn_away(stream: TcpStream, worker: &Arc<Worker>, limit: &'static str) {
+impl<I, S> Serving for http1::Connection<I, S>
+where
+    http1::Connection<I, S>: Future<Output = hyper::Result<()>>,
+    S: HttpService<Incoming>,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    S::ResBody: Body + 'static,
+    <S::ResBody as Body>::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn shut_down(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Tells a client, if not too many are being told already, that its connection is one too many. Over TLS it is
+/// only closed: what it speaks may not be known yet.
+pub(super) fn turn_away(stream: ClientStream, worker: &Arc<Worker>, limit: &'static str) {
     let problem = worker.refuse_connection(limit);
+    if !stream.is_plain() {
+        return;
+    }
     if let Ok(place) = Arc::clone(&worker.last_words).try_acquire_owned() {
         worker.tasks.spawn(async move {
             last_words::say(stream, &problem).await;
@@ -111,8 +191,17 @@ pub(super) fn turn_away(stream: TcpStream, worker: &Arc<Worker>, limit: &'static
     }
 }
 
+/// The same for a client that has not come through the door.
+pub(super) fn turn_away_unseen(socket: TcpStream, worker: &Arc<Worker>, limit: &'static str) {
+    if worker.door.tls.is_some() {
+        worker.refuse_connection(limit);
+        return;
+    }
+    turn_away(ClientStream::plain(socket), worker, limit);
+}
+
 /// How a connection ended, as far as the client may have to be told.
-enum End {
+pub(super) enum End {
     Silent,
     Overdue,
     /// In a head that is malformed or not whole.
@@ -122,6 +211,14 @@ enum End {
 impl End {
     fn of(error: hyper::Error) -> End {
         if error.is_parse() || error.is_incomplete_message() { End::Malformed } else { End::Silent }
+    }
+}
+
+const fn code_of(violation: Violation) -> Code {
+    match violation {
+        Violation::Fragment => Code::UnresolvableResource,
+        Violation::HeadTooLarge => Code::HeadTooLarge,
+        _ => Code::InvalidRequest,
     }
 }
 
@@ -136,17 +233,70 @@ const fn in_words(status: [u8; 3]) -> (Code, &'static str) {
 
 /// The bytes of a connection, watched.
 struct Watched {
-    stream: TcpStream,
+    stream: ClientStream,
     watch: Arc<Watch>,
+    first: First,
     /// The status of what hyper said to a head that it cannot read. That is the only thing that it
     /// writes while no request is in work; it is kept back, so that it can be said in words.
     bare_answer: Option<[u8; 3]>,
 }
 
+/// What is known of a connection's first bytes.
+enum First {
+    /// HTTP/1.1, so that nobody looks any more.
+    Http1,
+    /// They may become the preface of HTTP/2, and are kept until that is clear.
+    NotClear(Vec<u8>),
+    /// HTTP/2, and what was read of it.
+    Http2(Vec<u8>),
+}
+
 impl Watched {
+    fn new(stream: ClientStream, watch: Arc<Watch>) -> Watched {
+        // Over TLS it was agreed on what is spoken.
+        let first = if stream.is_plain() { First::NotClear(Vec::new()) } else { First::Http1 };
+        Watched { stream, watch, first, bare_answer: None }
+    }
+
     fn keep_back(&mut self, bare_answer: &[u8]) {
         let status = bare_answer.get(9..12).and_then(|status| status.try_into().ok());
         self.bare_answer.get_or_insert(status.unwrap_or_default());
+    }
+
+    /// Reads until it is clear what is spoken. HTTP/2 ends the connection of HTTP/1.1 with an error.
+    fn poll_first(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let start = buffer.filled().len();
+        while let First::NotClear(kept) = &mut self.first {
+            buffer.put_slice(kept);
+            let before = buffer.filled().len();
+            let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+            if !matches!(read, Poll::Ready(Ok(()))) {
+                buffer.set_filled(start);
+                return read;
+            }
+            let first = &buffer.filled()[start..];
+            let is_end = buffer.filled().len() == before;
+            if !is_end {
+                self.watch.received();
+            }
+            match preface::judge(first) {
+                Speaks::NotClear if !is_end => {
+                    *kept = first.to_vec();
+                    buffer.set_filled(start);
+                }
+                Speaks::Http2 => {
+                    self.first = First::Http2(first.to_vec());
+                    buffer.set_filled(start);
+                    return Poll::Ready(Err(io::Error::other("this is HTTP/2")));
+                }
+                Speaks::Http1 | Speaks::NotClear => self.first = First::Http1,
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -156,6 +306,9 @@ impl AsyncRead for Watched {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !matches!(self.first, First::Http1) {
+            return self.poll_first(cx, buffer);
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
@@ -180,25 +333,6 @@ impl AsyncWrite for Watched {
         Poll::Ready(Ok(data.len()))
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if self.watch.is_serving() {
-            let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
-            self.watch.wrote(written.is_ready());
-            return written;
-        }
-        let first = data.first().map_or(&[][..], |slice| slice);
-        self.keep_back(first);
-        Poll::Ready(Ok(data.iter().map(|slice| slice.len()).sum()))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         self.watch.flushed();
@@ -206,7 +340,8 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.bare_answer.is_some() {
+        // hyper is done with it, and somebody else is not.
+        if self.bare_answer.is_some() || matches!(self.first, First::Http2(_)) {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)

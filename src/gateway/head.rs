@@ -1,18 +1,25 @@
 //! What the head of a request says beyond its target: framing, hop-by-hop fields, disguised methods.
 //!
 //! One pass over the fields, so that the usual request pays once. Fields that end at this hop are
-//! removed before the request goes on; `Connection` may name further ones, but never the token.
+//! removed before the request goes on; `Connection` may name further ones, but none that is meant for
+//! the API. What the gateway adds is added after that.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use smallvec::SmallVec;
 
+use super::forwarded::is_about_the_client;
 use super::refusal::Refusal;
 use super::route::is_read;
-use super::token_header::{FENCING_TOKEN, TokenFields, X_FENCING_TOKEN};
+use super::token_header::TokenFields;
+use super::{authority, method_claims};
 use crate::trace::TraceId;
 
 const ONE_HOST: &str = "send exactly one Host field";
+const NO_HOST: &str = "the Host field is no host name or address with an optional port";
+const FOR_THE_API: &str =
+    "Connection names a field that is not this hop's alone (RFC 9110 §7.6.1); name none of those";
+const ONE_EXPECTATION: &str = "the only Expect is 100-continue";
 
 /// What a field means for the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +44,12 @@ enum Meaning {
     Override,
     /// Lets a request claim another target than its own, with some servers.
     OtherTarget,
-    /// It is judged elsewhere.
-    Elsewhere,
+    /// Judged on the wire (`framing.rs`), and by hyper.
+    ContentLength,
+    /// Says for whom the request is forwarded.
+    Forwarded,
+    /// What else an API believes since its gateway says it.
+    Trusted,
 }
 
 /// What the fields say.
@@ -51,6 +62,8 @@ pub(super) struct Signs {
     pub(super) has_host: bool,
     pub(super) tokens: TokenFields,
     pub(super) trace_id: Option<TraceId>,
+    /// A field says for whom the request is forwarded.
+    pub(super) is_forwarded: bool,
     /// The request names a second resource.
     pub(super) has_destination: bool,
     /// The request claims to be a method that is not its own.
@@ -75,12 +88,16 @@ pub(super) fn read(
     let mut transfer_encodings = 0;
     for (name, value) in headers {
         match meaning(name)? {
-            Meaning::None | Meaning::Elsewhere => {}
+            Meaning::None | Meaning::ContentLength | Meaning::Trusted => {}
             Meaning::Host if signs.has_host => return Err(Refusal::InvalidRequest(ONE_HOST)),
+            Meaning::Host if !authority::is_host(value.as_bytes()) => {
+                return Err(Refusal::InvalidRequest(NO_HOST));
+            }
             Meaning::Host => signs.has_host = true,
             Meaning::FencingToken => signs.tokens.plain.add(value),
             Meaning::XFencingToken => signs.tokens.prefixed.add(value),
             Meaning::Traceparent => signs.traceparent(value),
+            Meaning::Forwarded => signs.is_forwarded = true,
             Meaning::Destination => signs.has_destination = true,
             Meaning::HopByHop => signs.ends_here = true,
             Meaning::Connection => {
@@ -88,10 +105,13 @@ pub(super) fn read(
                 check_connection(value)?;
             }
             Meaning::Expect => {
+                if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
+                    return Err(Refusal::InvalidRequest(ONE_EXPECTATION));
+                }
                 signs.ends_here = true;
                 signs.expects_to_be_asked = true;
             }
-            Meaning::Override => signs.disguise(value),
+            Meaning::Override => signs.disguise(value.as_bytes()),
             Meaning::OtherTarget => {
                 return Err(Refusal::Unresolvable(format!(
                     "the field {name} names another target"
@@ -110,22 +130,31 @@ pub(super) fn read(
     if !signs.has_host && version >= Version::HTTP_11 {
         return Err(Refusal::InvalidRequest(ONE_HOST));
     }
-    check_absolute_form(uri, headers)?;
+    authority::check(uri, headers)?;
+    if let Some(query) = uri.query() {
+        method_claims::of_query(query).for_each(|method| signs.disguise(&method));
+    }
     Ok(signs)
 }
 
 /// # Errors
 /// The name is another spelling of one that has a meaning: many servers hand `A_B` and `A-B` to
-/// the application under one name.
+/// the application under one name, and some `A.B` as well.
 fn meaning(name: &HeaderName) -> Result<Meaning, Refusal> {
     let name = name.as_str();
-    if !name.contains('_') {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() | byte.is_ascii_digit() | (byte == b'-');
+    // Not `all`, which would look at byte after byte: this is done to many at once.
+    if name.bytes().fold(true, |all, byte| all & is_plain(byte)) {
         return Ok(meaning_of(name));
     }
-    match meaning_of(&name.replace('_', "-")) {
+    match meaning_of(&plain_spelling(name)) {
         harmless @ (Meaning::None | Meaning::Override) => Ok(harmless),
-        _ => Err(Refusal::InvalidRequest("write - instead of _ in the names of standard fields")),
+        _ => Err(Refusal::InvalidRequest("write - between the words of a standard field's name")),
     }
+}
+
+fn plain_spelling(name: &str) -> String {
+    name.replace(|c: char| !c.is_ascii_alphanumeric(), "-").to_ascii_lowercase()
 }
 
 /// Names are in lower case.
@@ -149,7 +178,9 @@ fn meaning_of(name: &str) -> Meaning {
             Meaning::Override
         }
         "x-original-url" | "x-rewrite-url" => Meaning::OtherTarget,
-        "content-length" => Meaning::Elsewhere,
+        "content-length" => Meaning::ContentLength,
+        "via" | "authorization" | "cookie" => Meaning::Trusted,
+        name if is_about_the_client(name) => Meaning::Forwarded,
         _ => Meaning::None,
     }
 }
@@ -159,8 +190,8 @@ impl Signs {
         self.trace_id = self.trace_id.or_else(|| TraceId::of_traceparent(value.as_bytes()));
     }
 
-    fn disguise(&mut self, value: &HeaderValue) {
-        match Method::from_bytes(value.as_bytes()) {
+    fn disguise(&mut self, claimed: &[u8]) {
+        match Method::from_bytes(claimed) {
             // Twice, the second claim hides the first: count as the worst.
             Ok(method) if self.disguised.is_none() => self.disguised = Some(method),
             _ => self.disguised_badly = true,
@@ -180,28 +211,46 @@ impl Signs {
     }
 }
 
-/// Removes what ends at this hop from an upstream's answer.
-pub(super) fn strip_answer(headers: &mut HeaderMap) {
+/// Checks where an upstream's answer ends, and removes from it what ends at this hop.
+///
+/// # Errors
+/// Other readers than hyper could find another end (RFC 9112 §6.3), and what follows it could be taken for the
+/// answer to another request.
+pub(super) fn receive(version: Version, headers: &mut HeaderMap) -> Result<(), &'static str> {
     // What nearly every server says, and nothing more of this kind.
     let is_usual = |value: &HeaderValue| value == "keep-alive" || value == "close";
-    let (mut has_usual, mut has_encoding, mut has_more) = (false, false, false);
+    let (mut has_usual, mut has_encoding, mut has_more, mut lengths) = (false, false, false, 0);
     for (name, value) in &*headers {
         match meaning_of(name.as_str()) {
             Meaning::Connection if is_usual(value) => has_usual = true,
-            Meaning::TransferEncoding => has_encoding = true,
+            Meaning::TransferEncoding => {
+                let is_chunked = value.as_bytes().eq_ignore_ascii_case(b"chunked");
+                if has_encoding || !is_chunked || version < Version::HTTP_11 {
+                    return Err(
+                        "the upstream's answer has a Transfer-Encoding that is not chunked",
+                    );
+                }
+                has_encoding = true;
+            }
+            Meaning::ContentLength => {
+                lengths += 1;
+                if lengths > 1 || !value.as_bytes().iter().all(u8::is_ascii_digit) {
+                    return Err("the upstream's answer has more than one Content-Length");
+                }
+            }
             Meaning::Connection | Meaning::HopByHop | Meaning::Expect => has_more = true,
             _ => {}
         }
     }
-    if has_encoding {
-        // It was not what the body's end was found by (RFC 9112 §6.3), and must not become it.
-        headers.remove(CONTENT_LENGTH);
+    if has_encoding && lengths > 0 {
+        return Err("the upstream's answer has both Content-Length and Transfer-Encoding");
     }
     if has_encoding || has_more {
         strip(headers);
     } else if has_usual {
         headers.remove(CONNECTION);
     }
+    Ok(())
 }
 
 /// The body is here already when a head goes on, so nobody has to be asked to continue either.
@@ -226,22 +275,27 @@ pub(super) fn trace_id(headers: &HeaderMap) -> Option<TraceId> {
     headers.get("traceparent").and_then(|field| TraceId::of_traceparent(field.as_bytes()))
 }
 
-/// An absolute target whose host is not the request's own has two readings (RFC 9112 §3.2.2).
-fn check_absolute_form(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(authority) = uri.authority() else { return Ok(()) };
-    let host = headers.get(HOST).map(HeaderValue::as_bytes);
-    if host.is_some_and(|host| !host.eq_ignore_ascii_case(authority.as_str().as_bytes())) {
-        return Err(Refusal::Unresolvable("the target's host and the Host field differ".into()));
-    }
-    Ok(())
-}
-
 fn check_connection(value: &HeaderValue) -> Result<(), Refusal> {
-    let names_token = options(value).any(|option| {
-        option.eq_ignore_ascii_case(FENCING_TOKEN) || option.eq_ignore_ascii_case(X_FENCING_TOKEN)
-    });
-    if names_token {
-        return Err(Refusal::AmbiguousToken("the token must not be named in Connection"));
+    if value == "keep-alive" || value == "close" {
+        return Ok(());
+    }
+    for option in options(value) {
+        match meaning_of(&plain_spelling(option)) {
+            Meaning::FencingToken | Meaning::XFencingToken => {
+                return Err(Refusal::AmbiguousToken("the token must not be named in Connection"));
+            }
+            Meaning::None | Meaning::Connection | Meaning::HopByHop | Meaning::TransferEncoding => {
+            }
+            Meaning::Host
+            | Meaning::Traceparent
+            | Meaning::Destination
+            | Meaning::Expect
+            | Meaning::Override
+            | Meaning::OtherTarget
+            | Meaning::ContentLength
+            | Meaning::Forwarded
+            | Meaning::Trusted => return Err(Refusal::InvalidRequest(FOR_THE_API)),
+        }
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::client_stream::ClientStream;
 use crate::problem::Problem;
 
 /// How long the last words to a client may take.
@@ -13,17 +13,25 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Says it, and closes the connection once the client has done so, or had its time: closed while
 /// the client still sends, the connection would be reset and the words lost.
-pub(super) async fn say(mut stream: TcpStream, problem: &Problem) {
+pub(super) async fn say(mut stream: ClientStream, problem: &Problem) {
     let words = words(problem);
     let said = async {
         stream.write_all(&words).await?;
-        stream.shutdown().await?;
+        stream.shutdown().await
+    };
+    if timeout(LAST_WORDS, said).await.is_ok_and(|said| said.is_ok()) {
+        hear_out(stream).await;
+    }
+}
+
+/// Reads what the client still sends, for nothing: the words that are on their way to it stay there.
+pub(super) async fn hear_out(mut stream: ClientStream) {
+    let heard = async {
         let mut rest = [0; 4096];
-        while stream.read(&mut rest).await? > 0 {}
-        Ok::<(), std::io::Error>(())
+        while stream.read(&mut rest).await.is_ok_and(|length| length > 0) {}
     };
     // The connection is at its end either way.
-    let _ = timeout(LAST_WORDS, said).await;
+    let _ = timeout(LAST_WORDS, heard).await;
 }
 
 fn words(problem: &Problem) -> Vec<u8> {

@@ -5,7 +5,7 @@
 //! take the same port unseen.
 
 use std::io;
-use std::net::{IpAddr, TcpStream as StdTcpStream};
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::fences::Fences;
 use crate::metrics::{GatewayMetrics, LimitMetrics};
 use crate::spans::Spans;
+use crate::tls::{ClientTls, Handshakes};
 
 /// Connections on their way to a thread.
 const HANDED_OVER: usize = 256;
@@ -39,7 +40,8 @@ const LAST_STEPS: Duration = Duration::from_secs(2);
 /// A connection on its way to a thread.
 struct Dealt {
     stream: StdTcpStream,
-    from: IpAddr,
+    /// Its other end.
+    peer: SocketAddr,
     /// `None`: it is one too many, and only to be told so.
     place: Option<Place>,
 }
@@ -59,6 +61,10 @@ pub struct GatewayParts {
     pub limit_hits: LimitMetrics,
     /// Takes the spans of decisions, where there is a collector.
     pub spans: Option<Spans>,
+    /// TLS of the listener, if it has one.
+    pub tls: Option<Handshakes>,
+    /// TLS to the upstreams, by their position; `None` for plain text.
+    pub upstream_tls: Vec<Option<Arc<ClientTls>>>,
 }
 
 /// The running threads.
@@ -178,11 +184,11 @@ impl Acceptor {
                 () = self.closing.cancelled() => return,
             };
             accepted_late += usize::from(self.closing.is_cancelled());
-            let accepted = accepted.and_then(|(stream, from)| Ok((stream.into_std()?, from.ip())));
+            let accepted = accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer)));
             match accepted {
                 Ok(_) if accepted_late > LATE_CONNECTIONS => return,
-                Ok((stream, from)) => {
-                    let dealt = Dealt { stream, from, place: self.connections.enter() };
+                Ok((stream, peer)) => {
+                    let dealt = Dealt { stream, peer, place: self.connections.enter() };
                     // One that does not reach its thread before the end is closed; nothing of it was read.
                     tokio::select! {
                         biased;
@@ -244,17 +250,21 @@ fn spawn(
 async fn work(thread: &Arc<Thread>, mut dealt: mpsc::Receiver<Dealt>) {
     let first = thread.current();
     let serving = async {
-        while let Some(Dealt { stream, from, place }) = dealt.recv().await {
+        while let Some(Dealt { stream, peer, place }) = dealt.recv().await {
             let Ok(stream) = TcpStream::from_std(stream) else { continue };
-            if let Some(place) = place {
-                let thread = Arc::clone(thread);
-                first.tasks.spawn(async move {
-                    connection::serve(stream, from, &thread).await;
-                    drop(place);
-                });
-            } else {
-                connection::turn_away(stream, &thread.current(), "limits.connections");
-            }
+            let thread = Arc::clone(thread);
+            let Some(place) = place else {
+                connection::turn_away_unseen(stream, &thread.current(), "limits.connections");
+                continue;
+            };
+            first.tasks.spawn(async move {
+                let worker = thread.current();
+                let entering = worker.door.enter(stream, peer, &thread.vigils.closing);
+                if let Some(arrived) = entering.await {
+                    connection::serve(arrived, &thread).await;
+                }
+                drop(place);
+            });
         }
         first.tasks.close();
         first.tasks.wait().await;

@@ -34,7 +34,7 @@ pub(super) enum Refusal {
     BodyTooLarge { limit_bytes: u64, sent: bool },
     #[error("the request's body did not arrive in time; nothing was forwarded")]
     RequestTimeout,
-    #[error("the request's body ended early: {0}")]
+    #[error("the request's body cannot be read to its end: {0}")]
     BodyBroken(String),
     #[error("the upstream cannot be reached: {0}; no byte of the request was sent")]
     UpstreamUnreachable(String),

@@ -14,7 +14,8 @@ use http::Method;
 use matchit::Params;
 
 use super::load::RouteLoad;
-use crate::config::{Config, Fenced, Mode, Rate, Route as RouteConfig, Tokens};
+use super::target;
+use crate::config::{self, Case, Config, Fenced, Mode, Rate, Route as RouteConfig, Tokens};
 use crate::fence::Terms;
 use crate::fences::Demand;
 use crate::metrics::{GatewayMetrics, RouteMetrics};
@@ -30,6 +31,8 @@ const OBSERVE_WITHIN: Duration = Duration::from_secs(1);
 /// All routes.
 pub(super) struct RouteTable {
     paths: matchit::Router<usize>,
+    /// The same in lower case, if a route ignores case.
+    caseless: Option<matchit::Router<usize>>,
     routes: Vec<Arc<Route>>,
     /// Counts what matches no route.
     pub(super) unmatched: RouteMetrics,
@@ -51,12 +54,14 @@ pub(super) struct Route {
     pub(super) load: Arc<RouteLoad>,
     pub(super) metrics: RouteMetrics,
     fenced: Fenced,
+    ignores_case: bool,
     template: Vec<Part>,
 }
 
 /// What routes have under way, by their names: it outlasts a table.
 pub(super) type RouteLoads = HashMap<String, Arc<RouteLoad>>;
 
+#[derive(PartialEq, Eq)]
 enum Part {
     Text(String),
     Path,
@@ -73,27 +78,52 @@ impl RouteTable {
         metrics: &GatewayMetrics,
         loads: &RouteLoads,
     ) -> Result<RouteTable, matchit::InsertError> {
-        let mut paths = matchit::Router::new();
-        let mut routes = Vec::new();
-        for (at, route) in config.routes.iter().enumerate() {
-            paths.insert(route.path.clone(), at)?;
-            routes.push(Arc::new(Route::new(config, route, metrics, loads)));
-        }
-        let everything = config.routes.iter().position(|route| route.path == EVERY_PATH);
-        if let Some(everything) = everything
-            && !config.routes.iter().any(|route| route.path == "/")
-        {
-            paths.insert("/", everything)?;
-        }
-        Ok(RouteTable { paths, routes, unmatched: metrics.unmatched() })
+        let ignores_case = config.routes.iter().any(|route| route.case == Case::Ignore);
+        Ok(RouteTable {
+            paths: router(config, str::to_owned)?,
+            caseless: ignores_case.then(|| router(config, config::caseless_pattern)).transpose()?,
+            routes: (config.routes.iter())
+                .map(|route| Arc::new(Route::new(config, route, metrics, loads)))
+                .collect(),
+            unmatched: metrics.unmatched(),
+        })
     }
 
     /// The route of a normal path, and the name of the resource.
+    ///
+    /// The route that is the most specific one for the path in lower case takes it if it ignores case: an upstream that
+    /// does would serve `/Accounts/7` as `/accounts/7`, so no wider route may have it.
     pub(super) fn find<'p>(&self, path: &'p str) -> Option<(&Arc<Route>, Cow<'p, str>)> {
+        if let Some(caseless) = &self.caseless {
+            let lower = target::without_case(path);
+            if let Ok(found) = caseless.at(&lower)
+                && let Some(route) = self.routes.get(*found.value)
+                && route.ignores_case
+            {
+                return Some((route, route.resource(&lower, &found.params).into_owned().into()));
+            }
+        }
         let found = self.paths.at(path).ok()?;
         let route = self.routes.get(*found.value)?;
         Some((route, route.resource(path, &found.params)))
     }
+}
+
+fn router(
+    config: &Config,
+    spelled: impl Fn(&str) -> String,
+) -> Result<matchit::Router<usize>, matchit::InsertError> {
+    let mut paths = matchit::Router::new();
+    for (at, route) in config.routes.iter().enumerate() {
+        paths.insert(spelled(&route.path), at)?;
+    }
+    let everything = config.routes.iter().position(|route| route.path == EVERY_PATH);
+    if let Some(everything) = everything
+        && !config.routes.iter().any(|route| route.path == "/")
+    {
+        paths.insert("/", everything)?;
+    }
+    Ok(paths)
 }
 
 impl Route {
@@ -118,6 +148,7 @@ impl Route {
             load: loads.get(&route.name).cloned().unwrap_or_default(),
             metrics: metrics.route(config, route),
             fenced: route.fenced.clone(),
+            ignores_case: route.case == Case::Ignore,
             template: parts(&route.resource),
         }
     }
@@ -142,17 +173,23 @@ impl Route {
         }
     }
 
-    fn resource<'p>(&self, path: &'p str, params: &Params<'_, '_>) -> Cow<'p, str> {
+    fn resource<'p>(&self, path: &'p str, params: &Params<'_, 'p>) -> Cow<'p, str> {
+        let spelled = |text: &'p str| match self.ignores_case {
+            true => Cow::Owned(target::without_case(text)),
+            false => Cow::Borrowed(text),
+        };
         if let [Part::Path] = self.template.as_slice() {
-            return Cow::Borrowed(path);
+            return spelled(path);
         }
         let mut name = String::with_capacity(path.len() + 32);
         for part in &self.template {
-            name.push_str(match part {
-                Part::Text(text) => text,
-                Part::Path => path,
-                Part::Parameter(key) => params.get(key).unwrap_or_default(),
-            });
+            match part {
+                Part::Text(text) => name.push_str(text),
+                Part::Path => name.push_str(&spelled(path)),
+                Part::Parameter(key) => {
+                    name.push_str(&spelled(params.get(key).unwrap_or_default()))
+                }
+            }
         }
         Cow::Owned(name)
     }

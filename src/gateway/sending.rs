@@ -14,9 +14,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use super::body::{BodyError, RequestBody};
+use super::head;
 use super::load::Turn;
 use super::refusal::Refusal;
-use super::upstream::{Connection, Got, Place, Upstream};
+use super::upstream::{Answer, Connection, Got, Place, Upstream};
 use super::vigil::{self, Stop};
 use super::watch::Watch;
 use crate::clock::{Boottime, Clock};
@@ -45,8 +46,6 @@ pub(super) struct Sending {
 pub(super) type Answered = Result<(Response<Incoming>, Connection), Refusal>;
 
 type Opening = dyn Future<Output = Result<(Connection, Request<RequestBody>), Refusal>> + Send;
-type Answer =
-    dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + Send;
 
 enum Step {
     Connecting(Pin<Box<Opening>>),
@@ -62,7 +61,7 @@ impl Step {
         request: Request<RequestBody>,
     ) -> Step {
         connection.limit(right);
-        let answer = Box::pin(connection.sender().try_send_request(request));
+        let answer = connection.send(request);
         Step::Sent(connection, answer)
     }
 }
@@ -154,6 +153,10 @@ impl Sending {
         connection: Connection,
     ) -> Result<(), Refusal> {
         let Some(request) = failed.take_message() else {
+            if connection.is_untouched() {
+                self.is_sent = false;
+                return Err(Refusal::UpstreamUnreachable(chain(failed.error())));
+            }
             return Err(outcome_unknown(failed.error()));
         };
         self.is_sent = false;
@@ -165,10 +168,13 @@ impl Sending {
     }
 }
 
-fn ended(response: Response<Incoming>, connection: Connection) -> Answered {
+fn ended(mut response: Response<Incoming>, connection: Connection) -> Answered {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Refusal::OutcomeUnknown("the upstream switched protocols".into()));
     }
+    // The connection is closed with it: nobody knows where its next answer begins.
+    head::receive(response.version(), response.headers_mut())
+        .map_err(|why| Refusal::OutcomeUnknown(why.into()))?;
     Ok((response, connection))
 }
 
@@ -205,7 +211,8 @@ fn outcome_unknown(error: &hyper::Error) -> Refusal {
     }
 }
 
-fn chain(error: &hyper::Error) -> String {
+/// An error of hyper's with what caused it, which its own text does not say.
+pub(super) fn chain(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

@@ -1,5 +1,6 @@
 //! One request, from its head to the head of its answer.
 
+mod records;
 mod shedding;
 
 use std::borrow::Cow;
@@ -8,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use http::header::{CONNECTION, EXPECT, HOST};
+use http::header::{ALLOW, CONNECTION, EXPECT, HOST};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -18,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use super::body::{self, BodyLimits, RequestBody, ResponseBody};
 use super::connection::HeadLimits;
+use super::door::Door;
 use super::forward::{self, Forward, Origin};
 use super::head::{self, Signs};
 use super::load::{self, ClientLimits, Clients, Turn};
@@ -27,15 +29,17 @@ use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{destination, target};
+use super::{destination, forwarded, pseudo_fields, target};
 use crate::clock::{Boottime, Clock};
-use crate::config::Config;
+use crate::config::{Config, Forwarded};
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
 use crate::metrics::{LimitMetrics, RouteMetrics};
-use crate::problem::{Code, Problem};
-use crate::spans::{Decision, Open, Span, Spans};
+use crate::spans::{Decision, Spans};
 use crate::trace::{Parent, TraceId, TraceIds};
+
+/// Every method is passed on but CONNECT and TRACE; these are the ones that have a meaning everywhere.
+const ALLOWED: &str = "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE";
 
 /// What all connections of one thread share.
 pub(super) struct Worker {
@@ -55,6 +59,8 @@ pub(super) struct Worker {
     pub(super) spans: Option<Spans>,
     pub(super) tasks: TaskTracker,
     pub(super) runtime: Handle,
+    pub(super) forwarded: Forwarded,
+    pub(super) door: Door,
     /// For telling clients that their connection is one too many.
     pub(super) last_words: Arc<Semaphore>,
     /// The second in which shed load was logged last.
@@ -116,8 +122,10 @@ impl Worker {
     ) -> Response<ResponseBody> {
         let started = self.clock.now();
         let method = parts.method.clone();
+        let is_http2 = parts.version == Version::HTTP_2;
+        let normal = if is_http2 { pseudo_fields::normalise(parts) } else { Ok(()) };
         let uri = parts.uri.clone();
-        let judged = judge_head(&uri, parts);
+        let judged = normal.and_then(|()| judge_head(&uri, parts));
         let (trace_id, is_held_back) = match &judged {
             Ok((_, signs)) => (signs.trace_id, signs.expects_to_be_asked),
             Err(_) => (head::trace_id(&parts.headers), parts.headers.contains_key(EXPECT)),
@@ -166,8 +174,16 @@ impl Worker {
         let claim = self.unless_observed(route, claim, context)?.flatten();
         context.token = claim.as_ref().map(|claim| claim.token);
         signs.strip(&mut parts.headers);
+        if signs.is_forwarded {
+            forwarded::drop_untrusted(&watch.client, &mut parts.headers);
+        }
         let body = body::read(body, self.body_limits(route, started), watch, self.clock).await?;
         watch.without_limit();
+        // Whole before a permit is asked for: what can still fail here must not put a write in doubt.
+        let upstream = &self.upstreams[route.upstream];
+        let mut request = outgoing(parts, signs, body, upstream);
+        forwarded::tell(self.forwarded, &watch.client, request.headers_mut());
+        upstream.address(&mut request)?;
         let mut now = self.clock.now();
         let permit = match claim {
             Some(claim) => {
@@ -176,10 +192,8 @@ impl Worker {
             }
             None => None,
         };
-        let span = permit.as_ref().and_then(|_| self.admitted(context, &mut parts.headers));
+        let span = permit.as_ref().and_then(|_| self.admitted(context, request.headers_mut()));
         watch.until(now + route.timeout);
-        let upstream = &self.upstreams[route.upstream];
-        let mut request = outgoing(parts, signs, body, upstream);
         let upload = request.body_mut().on_sent();
         let (upstream, on_watch) = (Arc::clone(upstream), Arc::clone(watch));
         let right = permit.as_ref().and_then(Permit::right);
@@ -199,9 +213,8 @@ impl Worker {
         };
         let answered = self.clock.now();
         route.metrics.upstream.observe(answered.since(now), context.trace_id);
-        let mut response = answer?;
+        let response = answer?;
         route.metrics.request.observe(answered.since(started), context.trace_id);
-        head::strip_answer(response.headers_mut());
         Ok(response.map(|body| body.counted_as(turn)))
     }
 
@@ -306,91 +319,11 @@ impl Worker {
         metrics.request.observe(self.clock.now().since(started), context.trace_id);
         let resource = context.resource.and_then(|name| Resource::new(name).ok());
         let problem = refusal.problem(resource.as_ref(), context.token, context.trace_id);
-        problem.to_response().map(ResponseBody::own)
-    }
-
-    /// The span of an admitted write, which goes on with it; what the upstream records is below it.
-    fn admitted(&self, context: &mut Context<'_>, headers: &mut HeaderMap) -> Option<Box<Open>> {
-        let spans = self.spans.as_ref()?;
-        let (parent, started) = context.traced.take()?;
-        let mut span = spans.begin(parent, started, Decision::Admitted);
-        span.set(|span| {
-            context.describe(span);
-            span.mark = context.token;
-        });
-        span.adopt(headers);
-        Some(Box::new(span))
-    }
-
-    /// The span of a refusal. None of a read that failed: about that nothing was decided.
-    fn trace(&self, decision: Decision, refusal: &Refusal, context: &mut Context<'_>) {
-        let Some(spans) = &self.spans else { return };
-        let Some((parent, started)) = context.traced.take() else { return };
-        if refusal.is_failure() {
-            return;
+        let mut answer = problem.to_response().map(ResponseBody::own);
+        if matches!(refusal, Refusal::MethodNotAllowed) {
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED));
         }
-        let code = refusal.code();
-        spans.begin(parent, started, decision).set(|span| {
-            context.describe(span);
-            span.mark = refusal.highest_token();
-            span.code = Some(code.as_str());
-            (span.outcome, span.status) = match decision {
-                Decision::Observed => ("forwarded", None),
-                _ if refusal.was_sent() => ("unknown", Some(code.status().as_u16())),
-                _ => ("not_forwarded", Some(code.status().as_u16())),
-            };
-        });
-    }
-
-    fn count(&self, event: &'static str, refusal: &Refusal, context: &Context<'_>) {
-        let code = refusal.code();
-        if let Refusal::Limited(limited) = refusal {
-            self.limit_hits.hit(limited.limit);
-        }
-        context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(
-            code,
-            refusal.late_by(),
-            context.trace_id,
-        );
-        if matches!(refusal, Refusal::Limited(_)) && !self.is_to_be_logged() {
-            return;
-        }
-        tracing::warn!(
-            code = code.as_str(),
-            detail = %refusal,
-            route = context.route.map(|route| &*route.name),
-            method = context.method.as_str(),
-            // Only what can name one: what a client made up instead may be as long as its head.
-            resource = context.resource.filter(|name| Resource::check(name).is_ok()),
-            // As text: a reader of JSON may round large numbers.
-            token = context.token.map(display),
-            mark = refusal.highest_token().map(display),
-            late_ms = refusal.late_by().map(|late_by| late_by.as_millis()),
-            trace_id = %context.trace_id,
-            "{event}"
-        );
-    }
-
-    /// Counts and logs a head that is refused before it is a request, and puts it into words.
-    pub(super) fn refuse_head(&self, code: Code, detail: &'static str) -> Problem {
-        let trace_id = self.traces.next();
-        self.routes.unmatched.reject(code, None, trace_id);
-        tracing::warn!(code = code.as_str(), detail, %trace_id, "head refused");
-        let mut problem = Problem::new(code, detail);
-        problem.trace_id = Some(trace_id.to_string());
-        problem
-    }
-}
-
-impl Context<'_> {
-    /// Says in a span what is known of the request.
-    fn describe(&self, span: &mut Span) {
-        span.method = self.method.to_string();
-        span.route = self.route.map(|route| Arc::clone(&route.name));
-        // Only what can name one: what a client made up instead may be as long as its head.
-        let resource = self.resource.filter(|name| Resource::check(name).is_ok());
-        span.resource = resource.map(ToOwned::to_owned);
-        span.token = self.token;
+        answer
     }
 }
 

@@ -9,6 +9,10 @@
 //! Where several instances share a store, the right to send ends with the instance's lease. The clock is
 //! read right before each write to the kernel, so that a process that was suspended for longer sends
 //! nothing when it wakes up. What the kernel had already it drops by itself after the settle time.
+//!
+//! TLS lies above this, so that what TLS still holds counts as not sent, and each record is checked for the
+//! right before it goes to the kernel. On HTTP/2 a connection carries one request at a time, as one of HTTP/1.1 does: a
+//! stream that is reset leaves the bytes before the reset in the kernel's queue, a connection that is reset does not.
 
 use std::io;
 use std::pin::Pin;
@@ -30,11 +34,17 @@ pub(super) struct UpstreamSocket {
     state: Arc<State>,
     /// The kernel was told how long it may keep what it cannot send.
     is_bounded: bool,
+    /// Whether an orderly end lets the kernel send on what it has.
+    is_orderly: bool,
 }
 
 #[derive(Default)]
 struct State {
     is_dirty: AtomicBool,
+    /// HTTP/2: a request was handed over, and its last frame was not written yet.
+    is_under_way: AtomicBool,
+    /// HTTP/2: something was written since that request was handed over.
+    is_touched: AtomicBool,
     /// Whether there is a right below, so that the usual write takes no lock.
     is_limited: AtomicBool,
     right: Mutex<Option<Right>>,
@@ -51,7 +61,13 @@ impl UpstreamSocket {
         stream.set_zero_linger()?;
         let state = Arc::new(State::default());
         let dirty = Dirty(Arc::clone(&state));
-        Ok((UpstreamSocket { stream, clock, state, is_bounded: false }, dirty))
+        Ok((UpstreamSocket { stream, clock, state, is_bounded: false, is_orderly: true }, dirty))
+    }
+
+    /// A connection of HTTP/2 is reset however it ends: it may end while a request is under way, as that of
+    /// HTTP/1.1 does not.
+    pub(super) fn end_with_reset(&mut self) {
+        self.is_orderly = false;
     }
 
     fn check_right(&mut self) -> io::Result<()> {
@@ -71,7 +87,28 @@ impl UpstreamSocket {
 
 impl Dirty {
     pub(super) fn is_dirty(&self) -> bool {
-        self.0.is_dirty.load(Ordering::Acquire)
+        self.0.is_dirty.load(Ordering::Acquire) || self.0.is_under_way.load(Ordering::Acquire)
+    }
+
+    /// HTTP/2: a request is handed over.
+    pub(super) fn begins(&self) {
+        self.0.is_touched.store(false, Ordering::Release);
+        self.0.is_under_way.store(true, Ordering::Release);
+    }
+
+    /// HTTP/2: something is about to be written.
+    pub(super) fn touched(&self) {
+        self.0.is_touched.store(true, Ordering::Release);
+    }
+
+    /// HTTP/2: the last frame of the request was written; whether it was sent the socket tells.
+    pub(super) fn ended(&self) {
+        self.0.is_under_way.store(false, Ordering::Release);
+    }
+
+    /// HTTP/2: nothing at all was written since the request was handed over.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.0.is_under_way.load(Ordering::Acquire) && !self.0.is_touched.load(Ordering::Acquire)
     }
 
     /// What is sent from now on is sent by this right; `None`: without limit.
@@ -116,7 +153,9 @@ impl AsyncWrite for UpstreamSocket {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // An orderly end: what was written is meant to arrive.
-        set_socket_linger(&self.stream, None)?;
+        if self.is_orderly {
+            set_socket_linger(&self.stream, None)?;
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::HeadLimits;
+use super::door::Door;
 use super::listener::GatewayParts;
 use super::load::{ClientLimits, Clients};
 use super::route::{RouteLoads, RouteTable};
@@ -23,7 +24,8 @@ use super::service::Worker;
 use super::upstream::Upstream;
 use super::vigil::{Rounds, Vigils};
 use super::watch::Patience;
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::tls::ClientTls;
 use crate::trace::TraceIds;
 
 /// Refused connections of one thread that are told so at a time; others are closed without a word.
@@ -106,15 +108,24 @@ impl Workshop {
                 let before = old.config.upstreams.iter().position(|before| before == upstream)?;
                 old.upstreams.get(before).map(Arc::clone)
             });
-            kept.unwrap_or_else(|| Arc::new(Upstream::new(upstream, *clock, runtime.clone())))
+            let made = || {
+                let tls = self.upstream_tls(upstream)?;
+                Ok(Arc::new(Upstream::new(upstream, tls, *clock, runtime.clone())))
+            };
+            kept.map_or_else(made, Ok)
         });
         Ok(Arc::new(Worker {
             fences: Arc::clone(fences),
-            upstreams: upstreams.collect(),
+            upstreams: upstreams.collect::<io::Result<_>>()?,
             // A table for each thread: counting references to shared routes would make the threads
             // wait for each other.
             routes: RouteTable::new(config, metrics, &self.loads).map_err(io::Error::other)?,
-            head: HeadLimits { bytes: limits.head_bytes, fields: limits.head_fields },
+            head: HeadLimits {
+                bytes: limits.head_bytes,
+                fields: limits.head_fields,
+                streams: limits.streams,
+                resets: limits.h2_resets,
+            },
             body_timeout: limits.body_timeout,
             client_limits: ClientLimits::new(limits),
             requests: u32::try_from(limits.keep_alive_requests).unwrap_or(u32::MAX),
@@ -123,6 +134,8 @@ impl Workshop {
             clock: *clock,
             traces: TraceIds::new(),
             spans: self.parts.spans.clone(),
+            forwarded: config.listen.forwarded,
+            door: self.door(config),
             last_words: Arc::new(Semaphore::new(LAST_WORDS)),
             tasks,
             runtime,
@@ -130,6 +143,27 @@ impl Workshop {
             is_replaced: false.into(),
             config: Arc::clone(config),
         }))
+    }
+
+    /// The TLS that an upstream has had since the start: whoever follows the files knows of no other.
+    fn upstream_tls(&self, upstream: &config::Upstream) -> io::Result<Option<Arc<ClientTls>>> {
+        let Some(files) = &upstream.tls else { return Ok(None) };
+        let known = self.parts.upstream_tls.iter().flatten().find(|tls| tls.files() == files);
+        known.map(|tls| Some(Arc::clone(tls))).ok_or_else(|| {
+            let name = &upstream.name;
+            io::Error::other(format!(
+                "upstream {name:?}: a running gateway cannot begin with TLS to another host; restart it"
+            ))
+        })
+    }
+
+    fn door(&self, config: &Config) -> Door {
+        Door {
+            tls: self.parts.tls.clone(),
+            proxy_protocol_from: config.listen.proxy_protocol_from.clone(),
+            trusted_proxies: config.listen.trusted_proxies.clone(),
+            limit: config.limits.handshake_timeout,
+        }
     }
 
     /// Begins to count what new routes have under way.

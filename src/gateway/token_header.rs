@@ -5,9 +5,6 @@ use http::HeaderValue;
 use super::refusal::Refusal;
 use crate::fence::{InvalidToken, Token};
 
-pub(super) const FENCING_TOKEN: &str = "fencing-token";
-pub(super) const X_FENCING_TOKEN: &str = "x-fencing-token";
-
 /// The two fields that may carry the token.
 #[derive(Debug, Default)]
 pub(super) struct TokenFields {

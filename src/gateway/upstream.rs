@@ -11,10 +11,14 @@
 mod pool;
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::http1::{Builder, SendRequest};
+use http::uri::Scheme;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -23,10 +27,14 @@ use tokio::task::AbortHandle;
 use self::pool::{Pool, Taken};
 use super::body::RequestBody;
 use super::load::Limited;
+use super::refusal::Refusal;
 use super::socket::{Dirty, UpstreamSocket};
+use super::upstream_http2;
+use super::upstream_stream::UpstreamStream;
 use crate::clock::{Boottime, Clock};
-use crate::config;
+use crate::config::{self, Protocol};
 use crate::fences::Right;
+use crate::tls::ClientTls;
 
 /// For what is read ahead of an answer that its client does not take, and for its head. There may be three such
 /// buffers for each connection: with hyper, on the way, and with the client's connection.
@@ -34,6 +42,8 @@ const BUFFER_BYTES: usize = 128 * 1024;
 
 pub(super) struct Upstream {
     pub(super) authority: String,
+    tls: Option<Arc<ClientTls>>,
+    protocol: Protocol,
     connect_timeout: Duration,
     idle: Duration,
     clock: Clock,
@@ -46,11 +56,30 @@ pub(super) struct Place(Option<Arc<Upstream>>);
 
 /// An open connection and the task that drives it.
 struct Line {
-    sender: SendRequest<RequestBody>,
+    sender: Sender,
     task: AbortHandle,
     dirty: Dirty,
     /// The task goes on without the line, and closes the connection when it has no more to do.
     is_detached: bool,
+}
+
+/// Takes requests. Of both kinds of connection one carries one request at a time: see [`super::socket`].
+enum Sender {
+    Http1(http1::SendRequest<RequestBody>),
+    Http2(http2::SendRequest<RequestBody>),
+}
+
+/// The answer to a request that is with hyper.
+pub(super) type Answer =
+    dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + Send;
+
+impl Sender {
+    fn is_ready(&self) -> bool {
+        match self {
+            Sender::Http1(sender) => sender.is_ready(),
+            Sender::Http2(sender) => sender.is_ready(),
+        }
+    }
 }
 
 impl Drop for Line {
@@ -72,9 +101,16 @@ pub(super) struct Connection {
 }
 
 impl Upstream {
-    pub(super) fn new(config: &config::Upstream, clock: Clock, runtime: Handle) -> Upstream {
+    pub(super) fn new(
+        config: &config::Upstream,
+        tls: Option<Arc<ClientTls>>,
+        clock: Clock,
+        runtime: Handle,
+    ) -> Upstream {
         Upstream {
             authority: config.authority.clone(),
+            tls,
+            protocol: config.protocol,
             connect_timeout: config.connect_timeout,
             idle: config.idle,
             clock,
@@ -114,26 +150,56 @@ impl Upstream {
         self.pool.retire();
     }
 
+    /// Puts a request into the form that the upstream's protocol has.
+    ///
+    /// # Errors
+    /// It has no such form.
+    pub(super) fn address(&self, request: &mut Request<RequestBody>) -> Result<(), Refusal> {
+        match self.protocol {
+            Protocol::Http1 => Ok(()),
+            Protocol::Http2 => {
+                let scheme = if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+                upstream_http2::address(request, scheme)
+            }
+        }
+    }
+
     pub(super) async fn connect(place: Place) -> io::Result<Connection> {
         let upstream = place.upstream();
-        let connect = TcpStream::connect(&upstream.authority);
-        let stream = tokio::time::timeout(upstream.connect_timeout, connect)
+        let line = tokio::time::timeout(upstream.connect_timeout, upstream.open())
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
-        let (socket, dirty) = UpstreamSocket::new(stream, upstream.clock)?;
-        let (sender, connection) = Builder::new()
-            .writev(false)
-            .max_buf_size(BUFFER_BYTES)
-            .handshake(TokioIo::new(socket))
-            .await
-            .map_err(io::Error::other)?;
-        let task = upstream.runtime.spawn(async move {
-            // How a request on it ended is told to whoever sent it.
-            let _ = connection.await;
-        });
-        let line = Line { sender, task: task.abort_handle(), dirty, is_detached: false };
         let since = upstream.clock.now();
         Ok(Connection { line, place, since, is_reused: false })
+    }
+
+    async fn open(&self) -> io::Result<Line> {
+        let stream = TcpStream::connect(&self.authority).await?;
+        let (mut socket, dirty) = UpstreamSocket::new(stream, self.clock)?;
+        if self.protocol == Protocol::Http2 {
+            socket.end_with_reset();
+        }
+        let stream = UpstreamStream::open(socket, self.tls.as_deref()).await?;
+        let (sender, task) = match self.protocol {
+            Protocol::Http1 => {
+                let (sender, connection) = http1::Builder::new()
+                    .writev(false)
+                    .max_buf_size(BUFFER_BYTES)
+                    .handshake(TokioIo::new(stream))
+                    .await
+                    .map_err(io::Error::other)?;
+                let task = self.runtime.spawn(async move {
+                    // How a request on it ended is told to whoever sent it.
+                    let _ = connection.await;
+                });
+                (Sender::Http1(sender), task)
+            }
+            Protocol::Http2 => {
+                let (sender, drive) = upstream_http2::begin(stream, dirty.clone()).await?;
+                (Sender::Http2(sender), self.runtime.spawn(drive))
+            }
+        };
+        Ok(Line { sender, task: task.abort_handle(), dirty, is_detached: false })
     }
 }
 
@@ -170,8 +236,20 @@ impl Drop for Place {
 }
 
 impl Connection {
-    pub(super) fn sender(&mut self) -> &mut SendRequest<RequestBody> {
-        &mut self.line.sender
+    /// Hands a request over.
+    pub(super) fn send(&mut self, request: Request<RequestBody>) -> Pin<Box<Answer>> {
+        match &mut self.line.sender {
+            Sender::Http1(sender) => Box::pin(sender.try_send_request(request)),
+            Sender::Http2(sender) => {
+                self.line.dirty.begins();
+                Box::pin(sender.try_send_request(request))
+            }
+        }
+    }
+
+    /// Provably no byte was written since a request was handed over, and none will be once this is dropped.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.line.dirty.is_untouched()
     }
 
     /// What is sent from now on is sent by this right; `None`: without limit.

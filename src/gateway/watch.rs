@@ -1,4 +1,7 @@
 //! What a client connection's two halves, the bytes and the requests, tell each other.
+//!
+//! On HTTP/2 each stream has a watch of its own, as a connection of HTTP/1.1 has, and the connection has one in which
+//! it is serving while any stream is open.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +11,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use super::load::Client;
+use super::client::Client;
+use super::load;
 use crate::clock::Boottime;
 use crate::config::Limits;
 
@@ -39,8 +43,9 @@ impl Patience {
 }
 
 /// Whose connection it is, and for how long.
+#[derive(Clone)]
 pub(super) struct Tenancy {
-    pub(super) client: Arc<Client>,
+    pub(super) client: Arc<load::Client>,
     pub(super) since: Boottime,
     /// Requests that it may bring.
     pub(super) requests: u32,
@@ -48,6 +53,7 @@ pub(super) struct Tenancy {
 
 /// All of one connection is on one thread, so no order between the fields has to be kept.
 pub(super) struct Watch {
+    pub(super) client: Arc<Client>,
     pub(super) tenancy: Tenancy,
     /// The runtime of the connection's thread.
     pub(super) runtime: Handle,
@@ -78,8 +84,14 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(tenancy: Tenancy, runtime: Handle, tasks: TaskTracker) -> Watch {
+    pub(super) fn new(
+        client: Arc<Client>,
+        tenancy: Tenancy,
+        runtime: Handle,
+        tasks: TaskTracker,
+    ) -> Watch {
         Watch {
+            client,
             tenancy,
             runtime,
             tasks,
@@ -139,6 +151,16 @@ impl Watch {
             self.spent.store(true, Ordering::Relaxed);
         }
         self.looks.store(0, Ordering::Relaxed);
+    }
+
+    /// Nothing is in work any more; how long the client may leave it so counts from now.
+    pub(super) fn rests(&self) {
+        self.serving.store(false, Ordering::Relaxed);
+        self.looks.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     pub(super) fn answered(&self) {

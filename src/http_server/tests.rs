@@ -1,7 +1,11 @@
+use std::path::Path;
+
 use axum::routing::get;
+use rcgen::{CertificateParams, DnType, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
+use crate::tls::{ClientCertificates, ClientFiles, Files, Live, ServerFiles, TlsMetrics};
 
 const SHORT: ApiLimits = ApiLimits {
     connections: 2,
@@ -26,7 +30,7 @@ async fn server(router: Router) -> Server {
     let (stop, tracker) = (shutdown.clone(), tasks.clone());
     let hits = LimitMetrics::register(&prometheus::Registry::new()).unwrap();
     let bounds = (ApiBounds::new(SHORT), hits);
-    tasks.spawn(async move { serve(listener, router, bounds, stop, &tracker).await });
+    tasks.spawn(async move { serve(listener, None, router, bounds, stop, &tracker).await });
     Server { address, shutdown, tasks }
 }
 
@@ -128,4 +132,70 @@ async fn a_body_that_is_too_large_is_given_up() {
     assert!(exchange(&server, &post("sixteen bytes ok")).await.ends_with("sixteen bytes ok"));
     let answer = exchange(&server, &post("seventeen are not")).await;
     assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("body_too_large"), "{answer}");
+}
+
+/// Writes a certificate that signed itself, and its key.
+fn pair(dir: &Path, name: &str) -> crate::tls::KeyPair {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let [cert_file, key_file] = ["crt", "key"].map(|kind| dir.join(format!("{name}.{kind}")));
+    std::fs::write(&cert_file, params.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(&key_file, key.serialize_pem()).unwrap();
+    crate::tls::KeyPair { cert_file, key_file }
+}
+
+/// What the handler of a request sees of the client's certificate.
+async fn identity_seen(required: bool, shows: bool) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let (own, client) = (pair(dir.path(), "server"), pair(dir.path(), "worker-1"));
+    let clients = ClientCertificates { ca_file: client.cert_file.clone(), required };
+    let files = ServerFiles {
+        cert_file: own.cert_file.clone(),
+        key_file: own.key_file,
+        clients: Some(clients),
+        http2: false,
+    };
+    let metrics = TlsMetrics::register(&prometheus::Registry::new()).unwrap();
+    let tls = Arc::new(Live::open("listen.leases", files, &metrics).unwrap());
+    let failed = metrics.handshakes_failed("leases");
+    let handshakes = Handshakes { tls, limit: DEADLINE, failed };
+    let seen = async |identity: Option<Extension<PeerIdentity>>| {
+        identity.map_or("nobody".to_owned(), |Extension(peer)| peer.names().join(","))
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let tracker = tasks.clone();
+    let router = Router::new().route("/", get(seen));
+    let hits = LimitMetrics::register(&prometheus::Registry::new()).unwrap();
+    let bounds = (ApiBounds::new(SHORT), hits);
+    let served =
+        async move { serve(listener, Some(handshakes), router, bounds, stop, &tracker).await };
+    tasks.spawn(served);
+    let files = ClientFiles {
+        server_name: "localhost".try_into().unwrap(),
+        ca_file: Some(own.cert_file),
+        identity: shows.then_some(client),
+        http2: false,
+    };
+    let contents: Vec<_> = files.paths().iter().map(|path| std::fs::read(path).unwrap()).collect();
+    let (config, _) = files.build(&contents).unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let mut stream = connector.connect(files.server_name, stream).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    // Who is sent away may see it here already.
+    let _ = stream.write_all(request).await;
+    let mut answer = Vec::new();
+    let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut answer)).await.unwrap();
+    String::from_utf8(answer).unwrap().rsplit("\r\n").next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_handler_sees_whom_a_verified_client_certificate_names() {
+    assert_eq!(identity_seen(true, true).await, "CN=worker-1,DNS:localhost");
+    assert_eq!(identity_seen(false, true).await, "CN=worker-1,DNS:localhost");
+    assert_eq!(identity_seen(false, false).await, "nobody");
+    assert_eq!(identity_seen(true, false).await, "", "it is sent away");
 }

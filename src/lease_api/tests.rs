@@ -66,9 +66,9 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (routes, stop, tracker) = (router.clone(), shutdown.clone(), tasks.clone());
-        tasks.spawn(
-            async move { http_server::serve(listener, routes, bounds, stop, &tracker).await },
-        );
+        tasks.spawn(async move {
+            http_server::serve(listener, None, routes, bounds, stop, &tracker).await
+        });
         let client = Client::builder().no_proxy().timeout(DEADLINE).build().unwrap();
         Server {
             address,

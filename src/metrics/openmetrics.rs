@@ -70,18 +70,14 @@ impl Text {
     fn histogram(&mut self, name: &str, metric: &Metric, exemplars: &[Option<Exemplar>]) {
         let (labels, histogram) = (metric.get_label(), metric.get_histogram());
         let count = as_f64(histogram.get_sample_count());
-        let mut has_last = false;
         for (nth, bucket) in histogram.get_bucket().iter().enumerate() {
             let bound = bucket.upper_bound();
-            has_last = bound.is_infinite();
             let counted = as_f64(bucket.cumulative_count());
             self.sample(name, "_bucket", labels, Some(bound), counted);
             self.exemplar(exemplars.get(nth).copied().flatten());
         }
-        if !has_last {
-            self.sample(name, "_bucket", labels, Some(f64::INFINITY), count);
-            self.0.push('\n');
-        }
+        self.sample(name, "_bucket", labels, Some(f64::INFINITY), count);
+        self.exemplar(exemplars.get(histogram.get_bucket().len()).copied().flatten());
         self.sample(name, "_sum", labels, None, histogram.get_sample_sum());
         self.0.push('\n');
         self.sample(name, "_count", labels, None, count);

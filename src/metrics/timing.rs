@@ -56,15 +56,17 @@ impl Timing {
     fn histogram(&self) -> Histogram {
         let Inner { bounds, counts, sum_nanos, .. } = &*self.0;
         let mut counted = 0;
-        let buckets = counts.iter().enumerate().map(|(nth, count)| {
+        let buckets = bounds.iter().zip(counts.iter()).map(|(bound, count)| {
             counted += count.load(Ordering::Relaxed);
             let mut bucket = Bucket::default();
-            bucket.set_upper_bound(bounds.get(nth).map_or(f64::INFINITY, |bound| seconds(*bound)));
+            bucket.set_upper_bound(seconds(*bound));
             bucket.set_cumulative_count(counted);
             bucket
         });
         let mut histogram = Histogram::default();
         histogram.set_bucket(buckets.collect());
+        // The one without a bound is left to the writers, of which the text format's would call it `inf`.
+        counted += counts.last().map_or(0, |beyond| beyond.load(Ordering::Relaxed));
         // Of the same look as the buckets, so that the last of them is never another number.
         histogram.set_sample_count(counted);
         histogram.set_sample_sum(seconds(sum_nanos.load(Ordering::Relaxed)));
@@ -175,8 +177,10 @@ mod tests {
             .iter()
             .map(|bucket| (bucket.upper_bound().to_string(), bucket.cumulative_count()))
             .collect();
-        let expected = [("0.00005", 2), ("1", 4), ("inf", 6)];
+        let expected = [("0.00005", 2), ("1", 4)];
         assert_eq!(buckets, expected.map(|(bound, count)| (bound.to_owned(), count)));
         assert_eq!(histogram.get_sample_count(), 6);
+        let text = prometheus::TextEncoder::new().encode_to_string(&families).unwrap();
+        assert!(text.contains("wait_seconds_bucket{route=\"a\",le=\"+Inf\"} 6\n"), "{text}");
     }
 }

@@ -20,6 +20,7 @@ use crate::fences::Fences;
 use crate::gateway::{Opened, Prepared, Reconfigure};
 use crate::http_server::ApiBounds;
 use crate::metrics::ReloadMetrics;
+use crate::tls::Certificates;
 
 /// Where changes of what is allowed are logged.
 const AUDIT: &str = "fencegate::audit";
@@ -39,6 +40,7 @@ pub(super) struct Reloader {
     pub(super) gateway: Arc<Reconfigure>,
     pub(super) fences: Arc<Fences>,
     pub(super) api: ApiBounds,
+    pub(super) certificates: Certificates,
     pub(super) clock: Clock,
     pub(super) metrics: ReloadMetrics,
 }
@@ -108,11 +110,14 @@ impl Reloader {
 
     async fn reload(&mut self, why: &'static str) {
         let (sources, running) = (Arc::clone(&self.sources), Arc::clone(&self.loaded));
-        let gateway = Arc::clone(&self.gateway);
+        let (gateway, certificates) = (Arc::clone(&self.gateway), self.certificates.clone());
         // Apart: a file may take its time, and so does comparing many routes.
-        let ready =
-            tokio::task::spawn_blocking(move || prepare(&sources, &running, &gateway)).await;
-        match ready.unwrap_or_else(|error| Err(vec![error.to_string()])) {
+        let ready = tokio::task::spawn_blocking(move || {
+            // Whoever asks by a signal means these files, too. What is refused of them is said by themselves.
+            certificates.reload();
+            prepare(&sources, &running, &gateway)
+        });
+        match ready.await.unwrap_or_else(|error| Err(vec![error.to_string()])) {
             Ok(ready) => self.apply(ready, why),
             Err(mistakes) => {
                 self.metrics.refused();

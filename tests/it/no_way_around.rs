@@ -83,6 +83,8 @@ fn connect_and_trace_are_never_passed_on() {
         let answer = exchange(gateway.proxy, bytes);
         assert!([400, 405].contains(&answer.status), "{method} {target}: {answer:?}");
         assert_refused(&api, &answer, answer.status, method);
+        let allowed = answer.header("allow").unwrap_or_default();
+        assert_eq!(answer.status == 405, allowed.contains("PUT") && !allowed.contains(method));
     }
 }
 
@@ -304,11 +306,6 @@ fn a_request_with_two_readings_of_its_length_or_host_is_refused() {
 fn a_request_hidden_in_another_is_not_seen() {
     let inner = "PUT /inner HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
     let length = inner.len();
-    let both =
-        format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}");
-    let both_swapped =
-        format!("Transfer-Encoding: chunked\r\nContent-Length: {length}\r\n\r\n0\r\n\r\n{inner}");
-    let equal = format!("Content-Length: {length}\r\nContent-Length: {length}\r\n\r\n{inner}");
     let odd_case = format!("transfer-ENCODING: ChunKed\r\n\r\n{length:X}\r\n{inner}\r\n0\r\n\r\n");
     let extension =
         format!("Transfer-Encoding: chunked\r\n\r\n{length:x};a=\"b\"\r\n{inner}\r\n0\r\n\r\n");
@@ -316,7 +313,7 @@ fn a_request_hidden_in_another_is_not_seen() {
         "Transfer-Encoding: chunked\r\nTrailer: Fencing-Token\r\n\r\n1\r\nb\r\n0\r\n\
          Fencing-Token: 99\r\nContent-Length: 7\r\nHost: b\r\n\r\n{inner}"
     );
-    for rest in [both, both_swapped, equal, odd_case, extension, trailer] {
+    for rest in [odd_case, extension, trailer] {
         let api = Downstream::start();
         let gateway = Gateway::ordered(api.address, "");
         let mut client = Connection::open(gateway.proxy);

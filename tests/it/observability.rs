@@ -13,9 +13,9 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 fn guard(api: &Downstream, tables: &str) -> Gateway {
     Gateway::with_config(&format!(
         "[[upstream]]\nname = \"api\"\nurl = \"http://{}\"\nsettle = \"60s\"\n\
-         [[route]]\nname = \"held\"\npath = \"/held/{{*rest}}\"\n\
-         [[route]]\nname = \"watched\"\npath = \"/watched/{{*rest}}\"\nmode = \"observe\"\n\
-         [[route]]\nname = \"ordered\"\npath = \"/ordered/{{*rest}}\"\ntokens = \"ordered\"\n{tables}",
+         [[route]]\nupstream = \"api\"\nname = \"held\"\npath = \"/held/{{*rest}}\"\n\
+         [[route]]\nupstream = \"api\"\nname = \"watched\"\npath = \"/watched/{{*rest}}\"\nmode = \"observe\"\n\
+         [[route]]\nupstream = \"api\"\nname = \"ordered\"\npath = \"/ordered/{{*rest}}\"\ntokens = \"ordered\"\n{tables}",
         api.address
     ))
 }

@@ -1,10 +1,13 @@
 //! What the tests are made of: the real gateway binary, a downstream that records what reached it
 //! and does what it is told, and a client that sends exactly the bytes it is given.
 
+pub mod certificates;
 pub mod collector;
 pub mod command;
+pub mod curl;
 pub mod downstream;
 pub mod gateway;
+pub mod h2;
 pub mod http;
 pub mod nginx;
 pub mod small_disk;

@@ -70,6 +70,22 @@ fn an_answer_that_is_none_leaves_the_write_in_doubt_and_is_not_tried_again() {
         say("HTTP/1.1 999999 What\r\n\r\n"),
         say("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nbb"),
         say("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nbb"),
+        say("HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nbb"),
+        say("HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nbb"),
+        say(
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        ),
+        say(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        ),
+        say("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"),
+        say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\nok"),
+        say("HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\nok"),
+        say("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"),
+        say("HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok"),
+        say("HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nok"),
+        say("HTTP/1.1 200 OK\r\nX\r\nContent-Length: 2\r\n\r\nok"),
+        say("HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 2\r\n\r\nok"),
         say("HTTP/1.1 100 Continue\r\n\r\n"),
         say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
         say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"),
@@ -158,17 +174,15 @@ fn fields_that_end_at_the_upstreams_hop_do_not_go_further() {
                   X-Private: 1\r\nProxy-Connection: a\r\nTrailer: X-Sum\r\nUpgrade: h2c\r\n\
                   X-Public: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n";
     api.behave("/x", Behaviour::Say(answer.into(), false));
-    let both = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
-    api.behave("/both", Behaviour::Say(both.into(), false));
     let mut client = Connection::open(gateway.proxy);
-    for target in ["/x", "/both", "/x"] {
+    for target in ["/x", "/x"] {
         client.write(request("PUT", target, &[("Fencing-Token", "1")], b"b"));
         let answer = client.read();
         assert_eq!((answer.status, answer.body.as_slice()), (200, &b"ok"[..]), "{target}");
         for name in ["connection", "keep-alive", "x-private", "proxy-connection", "upgrade"] {
             assert_eq!(answer.header(name), None, "{name}");
         }
-        assert_eq!(answer.header("x-public").is_some(), target == "/x");
+        assert_eq!(answer.header("x-public"), Some("1"));
     }
 }
 

@@ -64,7 +64,7 @@ impl Api {
         let shutdown = CancellationToken::new();
         let serving = shutdown.clone().drop_guard();
         tokio::spawn(async move {
-            http_server::serve(listener, router, bounds, shutdown, &TaskTracker::new()).await;
+            http_server::serve(listener, None, router, bounds, shutdown, &TaskTracker::new()).await;
         });
         Ok(Api { address, ledger, _serving: serving })
     }

@@ -39,7 +39,10 @@ fn the_example_of_the_page_loads() {
 /// A value that is not the default.
 fn other_value(key: &Key) -> &'static str {
     match (key.section, key.name) {
-        (Section::Listen, "workers") => "77",
+        (Section::Listen, "workers") | (Section::Limits, "streams") => "77",
+        (Section::Listen, "proxy_protocol_from" | "trusted_proxies") => "10.0.0.0/8",
+        (Section::Listen, "forwarded") => "x-forwarded",
+        (Section::Upstream, "protocol") => "http2",
         (Section::Listen, _) => "127.0.0.9:7",
         (Section::Store, "url") => "sqlite:other.db",
         (Section::Telemetry, "otlp") | (Section::Upstream, "url") => "http://127.0.0.1:7",
@@ -48,6 +51,7 @@ fn other_value(key: &Key) -> &'static str {
         (Section::Route, "fenced") => "GET",
         (Section::Route, "mode") => "observe",
         (Section::Route, "tokens") => "ordered",
+        (Section::Route, "case") => "ignore",
         (_, "name") => "other",
         (Section::Limits, "api_connections") => "2000",
         _ => match key.kind {
@@ -65,10 +69,16 @@ fn every_key_changes_the_configuration() {
     let plain = format!("{:?}", Given::file(SMALL).loaded().config);
     // Those that have no effect yet or that need more than a value have tests of their own.
     let others = ["store.url_file", "route.upstream"];
+    // What TLS is made of has to be there, and to fit together: see `super::tls`.
+    let of_tls = |key: &Key| {
+        let is_listed =
+            ["_file", "_client_cert", "server_name"].iter().any(|end| key.name.ends_with(end));
+        is_listed && matches!(key.section, Section::Listen | Section::Upstream)
+    };
     let of_postgres = |key: &Key| key.section == Section::Store && key.name != "url";
     let is_other = |key: &Key| {
         let is_listed = others.contains(&key.to_string().as_str());
-        key.section == Section::Coordinator || is_listed || of_postgres(key)
+        key.section == Section::Coordinator || is_listed || of_postgres(key) || of_tls(key)
     };
     for key in KEYS.iter().filter(|key| !is_other(key)) {
         let variable = Slot { section: key.section, index: 0, name: key.name }.variable();

@@ -72,9 +72,8 @@ fn listeners_take_an_ip_address_and_a_port() {
 
 #[test]
 fn upstream_urls_end_after_the_port() {
-    refused_url("https://127.0.0.1", "https comes with a later version");
-    refused_url("127.0.0.1:9000", "is no URL: http:// and a host");
-    refused_url("ftp://127.0.0.1", "does not start with http://");
+    refused_url("127.0.0.1:9000", "is no URL: http:// or https:// and a host");
+    refused_url("ftp://127.0.0.1", "does not start with http:// or https://");
     refused_url("http://127.0.0.1/api", "must end after the port");
     refused_url("http://127.0.0.1?a=secret", "\"http://127.0.0.1?***\" must end after the port");
     for bad in ["http://", "http://:80", "http://a:", "http://a:0", "http://a:65536", "http://a b"]
@@ -97,6 +96,14 @@ fn upstream_urls_become_host_and_port() {
     assert_eq!(authority("HTTP://ledger.internal"), "ledger.internal:80");
     assert_eq!(authority("http://[::1]"), "[::1]:80");
     assert_eq!(authority("http://[::1]:9000"), "[::1]:9000");
+}
+
+#[test]
+fn networks_are_addresses_with_a_prefix_that_ends_where_it_says() {
+    refused("listen", "trusted_proxies = [\"10.0.0.0/33\"]", "is no network");
+    refused("listen", "proxy_protocol_from = [\"lb.internal\"]", "is no network");
+    refused("listen", "trusted_proxies = [\"10.0.0.1/8\"]", "beyond its prefix; write 10.0.0.0/8");
+    refused("listen", "trusted_proxies = \"10.0.0.0/8\"", "expected a list of networks");
 }
 
 #[test]

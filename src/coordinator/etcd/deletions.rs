@@ -66,6 +66,10 @@ impl Watcher {
         self.shared.queues.tell_all_heads();
         loop {
             match stream.message().await {
+                Ok(Some(response)) if self.waits_for_a_lost_history(&response) => {
+                    self.next = None;
+                    return;
+                }
                 Ok(Some(response)) if !response.canceled() => self.note(&response),
                 Ok(Some(response)) => {
                     if response.compact_revision() > 0 {
@@ -76,6 +80,13 @@ impl Watcher {
                 Ok(None) | Err(_) => return,
             }
         }
+    }
+
+    /// Whether etcd, at the beginning of a watch, is behind what was seen of it: it was wiped or restored, and would
+    /// tell nothing until its revisions are there again. (Or a member lags: then some ends are told twice.)
+    fn waits_for_a_lost_history(&self, response: &WatchResponse) -> bool {
+        let at = response.header().map_or(i64::MAX, |header| header.revision());
+        response.created() && self.next.is_some_and(|next| at.saturating_add(1) < next)
     }
 
     fn note(&mut self, response: &WatchResponse) {

@@ -9,6 +9,7 @@
 //! and templates only copy what the path has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use http::Method;
 
@@ -33,6 +34,11 @@ pub(in crate::gateway) fn compare(old: &RouteTable, new: &RouteTable) -> Compari
     let mut comparison = Comparison::default();
     let depth = deepest(old).max(deepest(new)) + 2;
     let methods = methods(old, new);
+    if is_caseless(old, new) && !has_same_names(old, new) {
+        let why =
+            "a route ignores case, and paths or resources of routes are not the same any more";
+        comparison.renamed.push(why.to_owned());
+    }
     let mut seen = BTreeSet::new();
     for one in &old.routes {
         for other in &new.routes {
@@ -70,6 +76,20 @@ impl Comparison {
             self.trusting.insert(is.name.to_string());
         }
     }
+}
+
+/// Witnesses tell nothing of case.
+fn is_caseless(old: &RouteTable, new: &RouteTable) -> bool {
+    old.caseless.is_some() || new.caseless.is_some()
+}
+
+fn has_same_names(old: &RouteTable, new: &RouteTable) -> bool {
+    let named = |route: &Arc<Route>, other: &Arc<Route>| {
+        (&route.path, &route.template, route.ignores_case)
+            == (&other.path, &other.template, other.ignores_case)
+    };
+    let mut pairs = old.routes.iter().zip(&new.routes);
+    old.routes.len() == new.routes.len() && pairs.all(|(route, other)| named(route, other))
 }
 
 fn shown(method: &Method) -> String {

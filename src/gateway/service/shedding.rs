@@ -11,7 +11,7 @@ impl Worker {
         self.limit_hits.hit(limit);
         if self.is_to_be_logged() {
             let detail = "too many connections are open; try again later";
-            return self.refuse_head(Code::Overloaded, detail);
+            return self.refuse_head(Code::Overloaded, &detail);
         }
         self.routes.unmatched.reject(Code::Overloaded, None, self.traces.next());
         Problem::new(Code::Overloaded, "too many connections are open; try again later")

@@ -115,7 +115,11 @@ impl Keeper {
         let silent = Standing::Over("the store did not confirm its lease in time");
         tokio::select! {
             biased;
-            () = clock.sleep_until(self.deadline) => silent,
+            () = clock.sleep_until(self.deadline) => {
+                // A store that is not there is asked for as long as a call may take, mostly beyond the deadline.
+                self.metrics.renewals_failed.inc();
+                silent
+            }
             standing = self.ask(member) => {
                 // Whoever looked at the lease meanwhile has found it over.
                 if clock.now() >= self.deadline { silent } else { standing }

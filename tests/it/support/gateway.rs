@@ -71,6 +71,32 @@ impl Gateway {
         gateway
     }
 
+    /// Guards `downstream` like [`Gateway::ordered`], with these keys of `[listen]` and `[[upstream]]`, and these
+    /// further tables. `upstream` begins with the URL's scheme.
+    pub fn listening(
+        downstream: SocketAddr,
+        listen: &str,
+        upstream: &str,
+        tables: &str,
+    ) -> Gateway {
+        let (scheme, upstream) = upstream.split_once('\n').unwrap_or((upstream, ""));
+        let config = format!(
+            "[[upstream]]\nname = \"api\"\nurl = \"{scheme}://{downstream}\"\n{upstream}{QUICK}\
+             [[route]]\nname = \"all\"\npath = \"/{{*rest}}\"\ntokens = \"ordered\"\n\
+             drain = \"1s\"\nwait = \"20s\"\n{tables}"
+        );
+        let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));
+        let store = dir.path().join("fencegate.db");
+        let table = format!("url = \"sqlite:{}\"", store.display());
+        let mut gateway = Gateway::configured(dir, store, &table, &config);
+        let path = gateway.dir.path().join("fencegate.toml");
+        let text = fs::read_to_string(&path).expect("written just now");
+        let text = text.replacen("[listen]\n", &format!("[listen]\n{listen}"), 1);
+        fs::write(&path, text).expect("a writable directory");
+        gateway.start();
+        gateway
+    }
+
     /// One of several on a PostgreSQL server: `store` is the table `[store]`, and leases are at `coordinator`. It
     /// takes any token that is newer on its one route for all paths. Not started yet.
     pub fn one_of_several(downstream: SocketAddr, store: &str, coordinator: &str) -> Gateway {
@@ -94,8 +120,19 @@ impl Gateway {
              tokens = \"{tokens}\"\ndrain = \"1s\"\nwait = \"20s\"\n\
              [coordinator]\nurl = \"{coordinator}\"\n"
         );
+        Gateway::on_a_server(dir, store, &config)
+    }
+
+    /// With the table `[store]` and a configuration of the test's choice. Not started yet.
+    #[allow(dead_code, reason = "`tests/watch` shares this file and needs it")]
+    pub fn with_tables(store: &str, config: &str) -> Gateway {
+        let dir = Arc::new(tempfile::tempdir().expect("a temporary directory"));
+        Gateway::on_a_server(dir, store, config)
+    }
+
+    fn on_a_server(dir: Arc<TempDir>, store: &str, config: &str) -> Gateway {
         let nowhere = dir.path().join("no.db");
-        Gateway::configured(dir, nowhere, store, &config)
+        Gateway::configured(dir, nowhere, store, config)
     }
 
     fn configured(dir: Arc<TempDir>, store: PathBuf, table: &str, config: &str) -> Gateway {
@@ -291,6 +328,11 @@ impl Gateway {
 
     pub fn admin(&self, target: &str) -> Answer {
         send(self.admin, "GET", target, &[], b"")
+    }
+
+    /// What the admin listener says as text.
+    pub fn admin_text(&self, target: &str) -> String {
+        String::from_utf8_lossy(&self.admin(target).body).into_owned()
     }
 
     /// The mark of a resource, as the store has it.

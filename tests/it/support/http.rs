@@ -36,6 +36,12 @@ impl Answer {
         problem["code"].as_str().expect("a problem has a code").to_owned()
     }
 
+    /// The `code`, if the answer is a problem document.
+    pub fn json_code(&self) -> Option<String> {
+        let problem: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
+        problem["code"].as_str().map(str::to_owned)
+    }
+
     /// The `outcome` of a problem document.
     #[track_caller]
     pub fn outcome(&self) -> String {

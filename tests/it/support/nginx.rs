@@ -44,12 +44,18 @@ pub struct Timed {
 impl Nginx {
     /// Starts it on a free port, with an empty directory to store into.
     pub fn start() -> Nginx {
+        Nginx::listening("", "")
+    }
+
+    /// The same with these options of `listen`, and these directives of its server.
+    pub fn listening(options: &str, more: &str) -> Nginx {
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::create_dir(dir.path().join("files")).expect("a writable directory");
         let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let address = free.expect("a free port");
         let config = dir.path().join("nginx.conf");
-        fs::write(&config, configuration(dir.path(), address)).expect("a writable directory");
+        let text = configuration(dir.path(), address, options, more);
+        fs::write(&config, text).expect("a writable directory");
         let child = Command::new("nginx")
             .arg("-p")
             .arg(dir.path())
@@ -129,7 +135,7 @@ impl Drop for Nginx {
 }
 
 /// One process, so that ending it ends all of it.
-fn configuration(dir: &Path, address: SocketAddr) -> String {
+fn configuration(dir: &Path, address: SocketAddr, options: &str, more: &str) -> String {
     let dir = dir.display();
     format!(
         r#"daemon off;
@@ -148,7 +154,8 @@ http {{
     uwsgi_temp_path {dir}/uwsgi;
     scgi_temp_path {dir}/scgi;
     server {{
-        listen {address};
+        listen {address} {options};
+        {more}
         client_max_body_size 100m;
         location / {{
             root {dir}/files;

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
 /// A listener that passes everything on to another one. It ends with the process.
@@ -14,6 +14,9 @@ pub struct Wire {
 struct State {
     to: SocketAddr,
     is_cut: bool,
+    holds_requests: bool,
+    /// Connections and pieces of requests that wait for it to be mended.
+    held_back: usize,
     /// How often it was led elsewhere: connections of an earlier time are over.
     times: usize,
 }
@@ -24,7 +27,10 @@ impl Wire {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let own = listener.local_addr().expect("it is bound").port();
         let to = SocketAddr::from(([127, 0, 0, 1], port));
-        let state = Arc::new((Mutex::new(State { to, is_cut: false, times: 0 }), Condvar::new()));
+        let state = Arc::new((
+            Mutex::new(State { to, is_cut: false, holds_requests: false, held_back: 0, times: 0 }),
+            Condvar::new(),
+        ));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
@@ -40,9 +46,21 @@ impl Wire {
         self.state.0.lock().expect("no test panics with it").is_cut = true;
     }
 
+    /// From now on nothing passes towards the port; answers do.
+    pub fn hold_requests(&self) {
+        self.state.0.lock().expect("no test panics with it").holds_requests = true;
+    }
+
+    /// Whether a request is under way that is held back.
+    pub fn holds_back(&self) -> bool {
+        self.state.0.lock().expect("no test panics with it").held_back > 0
+    }
+
     /// What was held back goes on.
     pub fn mend(&self) {
-        self.state.0.lock().expect("no test panics with it").is_cut = false;
+        let mut state = self.state.0.lock().expect("no test panics with it");
+        (state.is_cut, state.holds_requests) = (false, false);
+        drop(state);
         self.state.1.notify_all();
     }
 
@@ -58,17 +76,25 @@ impl Wire {
 
 fn connect(near: TcpStream, state: &Arc<(Mutex<State>, Condvar)>) {
     let (to, times) = {
-        let (lock, changed) = &**state;
-        let state = lock.lock().expect("no test panics with it");
-        let state = changed.wait_while(state, |state| state.is_cut).expect("as above");
+        let state = when_mended(state, true);
         (state.to, state.times)
     };
     let Ok(far) = TcpStream::connect(to) else { return };
     let (Ok(near_too), Ok(far_too)) = (near.try_clone(), far.try_clone()) else { return };
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
     let shared = Arc::clone(state);
-    thread::spawn(move || pass(far_too, near_too, &shared, times));
-    pass(near, far, state, times);
+    thread::spawn(move || pass(far_too, near_too, &shared, times, false));
+    pass(near, far, state, times, true);
+}
+
+fn when_mended(state: &(Mutex<State>, Condvar), is_request: bool) -> MutexGuard<'_, State> {
+    let (lock, changed) = state;
+    let mut state = lock.lock().expect("no test panics with it");
+    state.held_back += usize::from(is_request);
+    let waits = |state: &mut State| state.is_cut || (is_request && state.holds_requests);
+    let mut state = changed.wait_while(state, waits).expect("as above");
+    state.held_back -= usize::from(is_request);
+    state
 }
 
 fn pass(
@@ -76,12 +102,11 @@ fn pass(
     mut to: TcpStream,
     state: &Arc<(Mutex<State>, Condvar)>,
     times: usize,
+    is_request: bool,
 ) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(length) = from.read(&mut buffer) {
-        let (lock, changed) = &**state;
-        let state = lock.lock().expect("no test panics with it");
-        let state = changed.wait_while(state, |state| state.is_cut).expect("as above");
+        let state = when_mended(state, is_request && length > 0);
         if length == 0 || state.times != times {
             break;
         }

@@ -1,0 +1,94 @@
+//! What happens to a connection before its first request: a PROXY protocol header, the TLS handshake.
+//!
+//! All of it has to be over within one limit, and before anything else is allocated for the client.
+//! Deliberately absent: HTTP. On plain text only its first bytes tell HTTP/2, see [`super::preface`].
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use proxy_header::{Error, ParseConfig, ProxyHeader};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::client::{Client, contains};
+use super::client_stream::{ClientStream, Unread};
+use crate::tls::{self, Handshakes};
+
+/// The longest PROXY protocol header that is read. Addresses take 52 bytes; the rest is said by some balancers
+/// about themselves.
+const PROXY_HEADER_BYTES: usize = 4096;
+
+/// What every client has to come through.
+pub(super) struct Door {
+    pub(super) tls: Option<Handshakes>,
+    /// Who has to begin with a PROXY protocol header.
+    pub(super) proxy_protocol_from: Vec<IpNet>,
+    pub(super) trusted_proxies: Vec<IpNet>,
+    pub(super) limit: Duration,
+}
+
+/// A client that came through.
+pub(super) struct Arrived {
+    pub(super) stream: ClientStream,
+    pub(super) client: Client,
+    /// It was agreed on; `false` still allows HTTP/2 by prior knowledge on plain text.
+    pub(super) is_http2: bool,
+}
+
+impl Door {
+    /// `None`: the client did not come through, in time or before the gateway was `closing`. It has asked for
+    /// nothing yet.
+    pub(super) async fn enter(
+        &self,
+        mut socket: TcpStream,
+        peer: SocketAddr,
+        closing: &CancellationToken,
+    ) -> Option<Arrived> {
+        let _ = socket.set_nodelay(true);
+        let (mut address, mut unread) = (peer, Vec::new());
+        if contains(&self.proxy_protocol_from, peer.ip()) {
+            let header = timeout(self.limit, proxied(&mut socket));
+            match closing.run_until_cancelled(header).await? {
+                Ok(Ok((source, rest))) => (address, unread) = (source.unwrap_or(peer), rest),
+                Ok(Err(error)) => {
+                    tracing::warn!(%peer, %error, "a connection without a PROXY protocol header was closed");
+                    return None;
+                }
+                Err(_) => return None,
+            }
+        }
+        let stream = Unread::new(socket, unread);
+        let client = Client::new(address, &self.trusted_proxies, self.tls.is_some());
+        let Some(handshakes) = &self.tls else {
+            return Some(Arrived { stream: ClientStream::Plain(stream), client, is_http2: false });
+        };
+        let stream = closing.run_until_cancelled(handshakes.accept(stream)).await??;
+        let is_http2 = tls::is_http2(&stream);
+        Some(Arrived { stream: ClientStream::Tls(Box::new(stream)), client, is_http2 })
+    }
+}
+
+/// The address that a PROXY protocol header gives, if it gives one, and what was read beyond the header.
+async fn proxied(socket: &mut TcpStream) -> io::Result<(Option<SocketAddr>, Vec<u8>)> {
+    let mut read = Vec::with_capacity(256);
+    loop {
+        if read.len() >= PROXY_HEADER_BYTES {
+            return Err(io::Error::other("the header is too long"));
+        }
+        if socket.read_buf(&mut read).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match ProxyHeader::parse(&read, ParseConfig::default()) {
+            Ok((header, length)) => {
+                let source = header.proxied_address().map(|proxied| proxied.source);
+                return Ok((source, read.split_off(length)));
+            }
+            Err(Error::BufferTooShort) => {}
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One line of a head: the request line, or a header field. Pure functions of its bytes.
+
+use super::violation::Violation;
+
+/// A header field, as far as it says where the body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Length(u64),
+    Chunked,
+    Other,
+}
+
+/// A line's content, without the CR LF at its end. `line` ends with LF.
+pub(super) fn content(line: &[u8]) -> Result<&[u8], Violation> {
+    line.strip_suffix(b"\r\n").ok_or(Violation::BareLineFeed)
+}
+
+/// Whether the request is one of HTTP/1.1, and not of 1.0.
+pub(super) fn request_line(content: &[u8]) -> Result<bool, Violation> {
+    if has_control(content) {
+        return Err(Violation::Control);
+    }
+    let (method, rest) = token(content);
+    let (target, is_http_11) = match rest.strip_suffix(b" HTTP/1.1") {
+        Some(target) => (target, true),
+        None => (rest.strip_suffix(b" HTTP/1.0").ok_or(Violation::RequestLine)?, false),
+    };
+    let Some(target @ [_, ..]) = target.strip_prefix(b" ") else {
+        return Err(Violation::RequestLine);
+    };
+    match memchr::memchr3(b' ', b'\t', b'#', target) {
+        _ if method.is_empty() => Err(Violation::RequestLine),
+        None => Ok(is_http_11),
+        Some(at) if target[at] == b'#' => Err(Violation::Fragment),
+        Some(_) => Err(Violation::RequestLine),
+    }
+}
+
+/// A field of a head.
+pub(super) fn field(content: &[u8]) -> Result<Field, Violation> {
+    let (name, value) = name_and_value(content)?;
+    if name.eq_ignore_ascii_case(b"content-length") {
+        return decimal(value.trim_ascii()).map(Field::Length).ok_or(Violation::ContentLength);
+    }
+    if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        let is_chunked = value.trim_ascii().eq_ignore_ascii_case(b"chunked");
+        return if is_chunked { Ok(Field::Chunked) } else { Err(Violation::TransferEncoding) };
+    }
+    Ok(Field::Other)
+}
+
+/// A field of a trailer section, which says nothing to this hop and goes no further.
+pub(super) fn trailer(content: &[u8]) -> Result<(), Violation> {
+    name_and_value(content).map(|_| ())
+}
+
+fn name_and_value(content: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
+    match token(content) {
+        ([], [b' ' | b'\t', ..]) => Err(Violation::Folded),
+        (name @ [_, ..], [b':', value @ ..]) if !has_control(value) => Ok((name, value)),
+        _ if has_control(content) => Err(Violation::Control),
+        _ => Err(Violation::FieldName),
+    }
+}
+
+/// As RFC 9110 §8.6 has it: digits alone. Up to 18 of them are more bytes than anybody sends.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
+}
+
+/// The token (RFC 9110 §5.6.2) at the start of `text`, which may be empty, and what follows it.
+pub(super) fn token(text: &[u8]) -> (&[u8], &[u8]) {
+    let is_other = |byte: &u8| !IN_TOKEN[usize::from(*byte)];
+    text.split_at(text.iter().position(is_other).unwrap_or(text.len()))
+}
+
+/// Whether a control character other than a tab is in `text`. Eight bytes at once, since every byte of every head
+/// goes through here.
+pub(super) fn has_control(text: &[u8]) -> bool {
+    let is_control = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
+    // The last word overlaps the one before it, so that no bytes are left over.
+    let Some(last) = text.last_chunk::<8>() else { return text.iter().any(is_control) };
+    let suspects = |all: u64, word: &[u8; 8]| all | suspect(u64::from_ne_bytes(*word));
+    let has_suspect = text.as_chunks::<8>().0.iter().chain([last]).fold(0, suspects) != 0;
+    has_suspect && text.iter().any(is_control)
+}
+
+/// Not zero if a byte of `word` is below 0x20 or 0x7f.
+const fn suspect(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let below = word.wrapping_sub(ONES * 0x20) & !word;
+    let apart = word ^ (ONES * 0x7f);
+    let delete = apart.wrapping_sub(ONES) & !apart;
+    (below | delete) & (ONES * 0x80)
+}
+
+const IN_TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte: u8 = 0;
+    while byte < 0x80 {
+        let is_mark = matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        );
+        table[byte as usize] = is_mark || byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_character_is_seen_wherever_it_is() {
+        for byte in 0..=u8::MAX {
+            let is_control = byte.is_ascii_control() && byte != b'\t';
+            for length in 1..20 {
+                for at in 0..length {
+                    for filler in [b'a', 0x80, 0xff, b'\t', b' ', 0x7e] {
+                        let mut text = vec![filler; length];
+                        text[at] = byte;
+                        assert_eq!(has_control(&text), is_control, "{byte} at {at} of {length}");
+                    }
+                }
+            }
+        }
+    }
+}
