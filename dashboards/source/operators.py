@@ -1,5 +1,6 @@
 """The operators' dashboard: is it safe, is it fast, is it full."""
 
+import boundary
 import capacity
 import latency
 import leases
@@ -26,6 +27,7 @@ def build():
         ("Leases", leases.panels()),
         ("Store and coordinator, as the gateways see them", outside.panels()),
         ("Instances", outside.instance_panels()),
+        ("Certificates", boundary.panels()),
     ]
     return dashboard("fencegate-operators", "Fencegate / Operators", DESCRIPTION, common_variables(), annotations(), rows)
 

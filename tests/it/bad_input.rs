@@ -186,9 +186,8 @@ fn a_head_that_is_too_large_is_told_so() {
 fn what_is_not_http_is_told_so() {
     let api = Downstream::start();
     let gateway = Gateway::ordered(api.address, "");
-    let garbage: [&[u8]; 12] = [
+    let garbage: [&[u8]; 11] = [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03rest of a TLS hello",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"hello there\r\n\r\n",
         b"GET /\r\n\r\n",
         b"GET / HTTP/3.0\r\n\r\n",

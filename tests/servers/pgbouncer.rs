@@ -57,7 +57,7 @@ impl PgBouncer {
 
 impl Drop for PgBouncer {
     fn drop(&mut self) {
-        signal(&mut self.child, Signal::QUIT);
+        signal(&mut self.child, Signal::TERM);
         let _ = self.child.wait();
     }
 }

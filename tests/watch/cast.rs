@@ -3,6 +3,7 @@
 use crate::servers::etcd::Etcd;
 use crate::servers::free_port;
 use crate::servers::postgres::{Postgres, url_at};
+use crate::support::certificates::{Authority, Pair};
 use crate::support::downstream::Downstream;
 use crate::support::gateway::Gateway;
 use crate::support::wire::Wire;
@@ -21,7 +22,10 @@ pub struct Cast {
     /// Reaches its store by a wire that can be led elsewhere.
     pub two: Gateway,
     pub wire: Wire,
+    /// With a certificate of its own, which it shows to an upstream.
     pub alone: Gateway,
+    /// Its files go with it.
+    _authority: Authority,
     pub database: Postgres,
 }
 
@@ -39,8 +43,15 @@ impl Cast {
             gateway
         };
         let (one, two) = (start(database.port()), start(wire.port));
-        let alone = Gateway::with_config(&routes);
-        Cast { api, etcd, one, two, wire, alone, database }
+        let authority = Authority::new();
+        let Pair { cert, key } = authority.sign("alone");
+        let vault = format!(
+            "[[upstream]]\nname = \"vault\"\nurl = \"https://127.0.0.1:9\"\nca_file = {:?}\n\
+             cert_file = {cert:?}\nkey_file = {key:?}\n",
+            authority.ca()
+        );
+        let alone = Gateway::with_config(&format!("{vault}{routes}"));
+        Cast { api, etcd, one, two, wire, alone, _authority: authority, database }
     }
 
     pub fn gateways(&self) -> [&Gateway; 3] {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "shared with other tests, which use the rest")]
 
+#[path = "../it/support/certificates.rs"]
+pub mod certificates;
 #[path = "../it/support/command.rs"]
 pub mod command;
 #[path = "../it/support/downstream.rs"]

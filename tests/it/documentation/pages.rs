@@ -39,6 +39,10 @@ pub(super) fn pages() -> Vec<Page> {
 fn find(directory: &Path, below: bool, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for path in entries.map(|entry| entry.expect("readable").path()) {
+        // What a link leads to is found where it is.
+        if path.is_symlink() {
+            continue;
+        }
         if path.is_dir() && below {
             find(&path, below, found);
         } else if path.extension().is_some_and(|ending| ending == "md") {

@@ -5,6 +5,7 @@ use fencegate::problem::Code;
 use super::*;
 use crate::servers::etcd::Etcd;
 use crate::servers::postgres::Postgres;
+use crate::support::certificates::{Authority, Pair};
 use crate::support::downstream::Downstream;
 use crate::support::wait_until;
 
@@ -44,10 +45,18 @@ fn assert_is_the_page(gateway: &Gateway, without: &[&str]) -> Scrape {
 #[test]
 fn every_metric_of_the_page_is_there_from_the_start_and_no_other() {
     let api = Downstream::start();
+    let ca = Authority::new();
+    let Pair { cert, key } = ca.sign("gateway");
+    let secured = format!(
+        "[[upstream]]\nname = \"secured\"\nurl = \"https://127.0.0.1:9\"\nca_file = {:?}\n\
+         cert_file = {cert:?}\nkey_file = {key:?}\n",
+        ca.ca()
+    );
     let gateway = Gateway::with_config(&format!(
-        "[[upstream]]\nname = \"api\"\nurl = \"http://{}\"\n\
-         [[route]]\nname = \"held\"\npath = \"/held/{{*rest}}\"\n\
+        "{secured}[[upstream]]\nname = \"api\"\nurl = \"http://{}\"\n\
+         [[route]]\nname = \"held\"\npath = \"/held/{{*rest}}\"\nupstream = \"api\"\n\
          [[route]]\nname = \"watched\"\npath = \"/watched/{{*rest}}\"\nmode = \"observe\"\n\
+         upstream = \"api\"\n\
          [metrics]\nresources = [\"/held/x\"]\n",
         api.address
     ));
@@ -83,7 +92,8 @@ fn a_gateway_on_postgresql_and_etcd_has_those_of_the_page_as_well() {
     let token = gateway.acquire("/x", "a", 60_000);
     assert_eq!(gateway.put("/x", token, "x").status, 200);
 
-    let scrape = assert_is_the_page(&gateway, &["Not with etcd", "Only for `metrics.resources`"]);
+    let without = ["Not with etcd", "Only for `metrics.resources`", "Only where"];
+    let scrape = assert_is_the_page(&gateway, &without);
 
     let nobody = "fencegate_etcd_failovers_total{endpoint=\"http://127.0.0.1:9\"}";
     assert!(scrape.value(nobody) >= 1.0, "nobody listens there");
