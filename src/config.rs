@@ -18,6 +18,7 @@ mod environment;
 mod file;
 mod flags;
 mod keys;
+mod limits;
 mod load;
 mod mistakes;
 mod pattern;
@@ -280,6 +281,8 @@ pub struct ApiLimits {
     pub client_connections: usize,
     /// A request's body, in bytes; default 16 KiB.
     pub body_bytes: usize,
+    /// How long a TLS handshake may take: as on the proxy listener.
+    pub handshake_timeout: Duration,
     /// How long a head, a body or a part of an answer may take; default 10 s.
     pub timeout: Duration,
     /// Acquisitions of leases that wait, in all; default 768.

@@ -95,9 +95,8 @@ pub async fn serve(
                     hits.hit("limits.client_connections");
                     continue;
                 };
-                let limit = bounds.get().timeout;
                 let (tls, router) = (tls.clone(), router.clone());
-                let served = connection(limit, stream, tls, router, shutdown.clone());
+                let served = connection(bounds.get(), stream, tls, router, shutdown.clone());
                 tasks.spawn(async move {
                     served.await;
                     drop(place);
@@ -121,9 +120,8 @@ fn bounded_bodies(router: Router, bounds: ApiBounds) -> Router {
     }))
 }
 
-/// `limit` is for the head of a request, for the rest between two, and for the client to take any part of an answer.
 async fn connection(
-    limit: Duration,
+    limits: ApiLimits,
     stream: TcpStream,
     tls: Option<Handshakes>,
     router: Router,
@@ -131,16 +129,18 @@ async fn connection(
 ) {
     // Without it small answers wait for the client's acknowledgement; if it fails they only do.
     let _ = stream.set_nodelay(true);
-    let Some(handshakes) = tls else { return requests(limit, stream, router, shutdown).await };
-    let handshake = shutdown.run_until_cancelled(handshakes.accept(stream));
+    let ApiLimits { timeout, handshake_timeout, .. } = limits;
+    let Some(handshakes) = tls else { return requests(timeout, stream, router, shutdown).await };
+    let handshake = shutdown.run_until_cancelled(handshakes.accept(stream, handshake_timeout));
     let Some(Some(stream)) = handshake.await else { return };
     let router = match tls::identity(&stream) {
         Some(identity) => router.layer(Extension(identity)),
         None => router,
     };
-    requests(limit, stream, router, shutdown).await;
+    requests(timeout, stream, router, shutdown).await;
 }
 
+/// `limit` is for the head of a request, for the rest between two, and for the client to take any part of an answer.
 async fn requests<S>(limit: Duration, stream: S, router: Router, shutdown: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,

@@ -5,9 +5,11 @@
 //! and only then accept. Stop: unready, accept no more, finish what is in flight, cut what does
 //! not finish, give the grants back that are settled.
 
+mod apis;
 mod backend;
 mod coordinator;
 mod descriptors;
+mod listeners;
 mod reload;
 mod secured;
 mod traces;
@@ -18,7 +20,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::Registry;
-use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -26,26 +27,29 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing_appender::non_blocking::ErrorCounter;
 
+use self::apis::Apis;
 use self::backend::{Backend, Opened};
+use self::listeners::Listeners;
 use self::reload::{Present, Reloader, Reloads};
 use self::secured::Secured;
 use self::traces::Traces;
 use crate::admin::{self, Admin, Readiness};
 use crate::clock::Clock;
-use crate::config::{Config, Loaded, Sources, Store};
+use crate::config::{Config, Loaded, Sources};
 use crate::coordinator::{
-    Coordinator, CoordinatorError, LeaseMetrics, Measured, PostgresStartError,
+    Coordinator, CoordinatorError, Guard, LeaseMetrics, Measured, PostgresStartError,
 };
 use crate::fences::{Bounds, Fences, FencesParts};
-use crate::gateway::{Gateway, GatewayParts};
+use crate::gateway::{Connections, Gateway, GatewayParts};
 use crate::http_server::ApiBounds;
+use crate::lease_api;
 use crate::metrics::{
     Census, Exemplars, FenceMetrics, GatewayMetrics, LimitMetrics, Limits, Process, ReloadMetrics,
 };
-use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
-use crate::tls::{Handshakes, TlsError};
+use crate::spans::Spans;
+use crate::store::{ConnectError, Kept, OpenError, StoreError};
+use crate::tls::TlsError;
 use crate::token_gauges::TokenGauges;
-use crate::{http_server, lease_api};
 
 /// For clients of the lease and admin listeners, and for the store, at the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -100,12 +104,6 @@ pub enum ServeError {
     Metrics(#[from] prometheus::Error),
 }
 
-struct Listeners {
-    proxy: TcpListener,
-    leases: TcpListener,
-    admin: TcpListener,
-}
-
 /// A gateway that serves.
 struct Running {
     config: Present,
@@ -115,12 +113,8 @@ struct Running {
     kept: Option<Kept>,
     gateway: Gateway,
     ready: Arc<Readiness>,
-    /// Ends the lease listener and the acquisitions that wait.
-    leases_closing: CancellationToken,
-    admin_closing: CancellationToken,
+    apis: Apis,
     accepting: JoinHandle<()>,
-    /// What answers on the lease and admin listeners.
-    api_tasks: TaskTracker,
     traces: Traces,
     /// What works for the store; ends when nobody can ask it any more.
     store_tasks: TaskTracker,
@@ -161,8 +155,7 @@ impl Running {
     ) -> Result<Running, ServeError> {
         let config = Arc::new(loaded.config.clone());
         descriptors::provide(&config);
-        let clock = Clock::new();
-        let registry = Registry::new();
+        let (clock, registry) = (Clock::new(), Registry::new());
         let exemplars = Exemplars::new(clock);
         let mut traces = Traces::start(&config, clock, &registry)?;
         let fence_metrics = FenceMetrics::register(&registry, &exemplars)?;
@@ -175,58 +168,41 @@ impl Running {
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
         let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
         let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
-        let parts = fences_parts(&backend, &coordinator, &config, clock, fence_metrics.clone());
+        let base = Base { config, clock, registry, exemplars };
+        let parts = base.fences(&backend, &coordinator, &fence_metrics);
         let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
-        let limit_hits = LimitMetrics::register(&registry)?;
-        let metrics = GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?;
-        let parts = GatewayParts {
-            config: Arc::clone(&config),
-            fences: Arc::clone(&fences),
-            clock,
-            metrics: Arc::new(metrics),
-            limit_hits: limit_hits.clone(),
-            spans: traces.spans.take(),
-            tls: secured.proxy(),
-            upstream_tls: secured.upstreams(),
-        };
+        let parts = base.gateway(&fences, &fence_metrics, &secured, traces.spans.take())?;
+        let limit_hits = parts.limit_hits.clone();
         let (gateway, acceptor) = Gateway::start(parts).map_err(ServeError::Threads)?;
-        let api = (ApiBounds::new(config.limits.api), limit_hits);
-        listeners.announce(&config.store, backend.instance());
-        let present = Present::new(Arc::clone(&config));
-        let reloader = Reloader {
-            sources: Arc::new(sources),
-            loaded: Arc::new(loaded),
-            present: present.clone(),
-            gateway: Arc::new(gateway.reconfigure()),
-            fences: Arc::clone(&fences),
-            api: api.0.clone(),
-            certificates: secured.certificates(),
-            clock,
-            metrics: ReloadMetrics::register(&registry, clock.wall())?,
-        };
-        let reloads = Reloads::start(reload, reloader);
+        let apis = Apis::new(ApiBounds::new(base.config.limits.api), limit_hits);
+        listeners.announce(&base.config.store, backend.instance());
+        let census = Arc::new(Census::register(&base.registry, measures(&base.config), log)?);
+        let present = Present::new(Arc::clone(&base.config));
+        let reloads = Reloads::start(
+            reload,
+            Reloader {
+                sources: Arc::new(sources),
+                loaded: Arc::new(loaded),
+                present: present.clone(),
+                gateway: Arc::new(gateway.reconfigure()),
+                fences: Arc::clone(&fences),
+                api: apis.bounds.0.clone(),
+                census: Arc::clone(&census),
+                certificates: secured.certificates(),
+                clock,
+                metrics: ReloadMetrics::register(&base.registry, clock.wall())?,
+            },
+        );
         let ready = Arc::new(Readiness::new(clock));
-        let admin = Admin {
-            fences: Arc::clone(&fences),
-            connections: gateway.connections(),
-            tokens: Arc::new(token_gauges(&config, &fences, &coordinator)),
-            census: Arc::new(Census::register(&registry, limits(&config), log)?),
-            process: Arc::new(Process::register(&registry, clock)?),
-            exemplars,
-            registry: registry.clone(),
-            guard: backend.guard.clone(),
-            ready: Arc::clone(&ready),
-        };
-        let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
-        let closing = leases_closing.clone();
-        let leases = lease_api::router(coordinator, clock, lease_metrics, api.clone(), closing);
-        let api_tasks = TaskTracker::new();
-        spawn_count(measured, registry, admin_closing.clone(), &api_tasks);
-        let admin = admin::router(admin);
-        spawn_api(listeners.leases, secured.leases(), leases, &api, &leases_closing, &api_tasks);
-        spawn_api(listeners.admin, secured.admin(), admin, &api, &admin_closing, &api_tasks);
-        api_tasks.spawn(secured.watch(admin_closing.clone()));
+        let observed = (&fences, gateway.connections(), backend.guard.clone());
+        let admin = base.admin(observed, &coordinator, Arc::clone(&ready), census)?;
+        let (bounds, closing) = (apis.bounds.clone(), apis.leases_closing.clone());
+        let leases = lease_api::router(coordinator, clock, lease_metrics, bounds, closing);
+        apis.count_leases(measured, base.registry);
+        apis.leases(listeners.leases, secured.leases(), leases);
+        apis.admin(listeners.admin, secured.admin(), admin::router(admin));
+        apis.tasks.spawn(secured.watch(apis.admin_closing.clone()));
         Ok(Running {
             config: present,
             reloads,
@@ -234,10 +210,8 @@ impl Running {
             kept,
             gateway,
             ready,
-            leases_closing,
-            admin_closing,
+            apis,
             accepting: tokio::spawn(acceptor.accept(listeners.proxy)),
-            api_tasks,
             traces,
             store_tasks,
         })
@@ -255,13 +229,7 @@ impl Running {
         }
         self.gateway.finish(shutdown.grace, &self.fences).await;
         self.traces.closing.cancel();
-        // Last, so that a worker can renew and release for as long as its writes are let through.
-        self.leases_closing.cancel();
-        self.admin_closing.cancel();
-        self.api_tasks.close();
-        if timeout(LAST_ANSWERS, self.api_tasks.wait()).await.is_err() {
-            tracing::warn!("a client of the lease or admin listener did not take its answer");
-        }
+        self.apis.stop(LAST_ANSWERS).await;
         match self.fences.give_back_all().await {
             Ok(0) => tracing::info!("shut down: all grants were given back"),
             Ok(kept) => tracing::warn!(
@@ -293,112 +261,78 @@ async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
     fences
 }
 
-fn fences_parts(
-    backend: &Backend,
-    coordinator: &Arc<dyn Coordinator>,
-    config: &Config,
+/// What everything is made of.
+struct Base {
+    config: Arc<Config>,
     clock: Clock,
-    metrics: FenceMetrics,
-) -> FencesParts {
-    FencesParts {
-        store: Arc::clone(&backend.store),
-        lease: Arc::clone(&backend.lease),
-        coordinator: Arc::clone(coordinator),
-        clock,
-        bounds: bounds(config),
-        metrics,
-    }
-}
-
-/// Of the live leases, for as long as somebody may scrape it.
-fn spawn_count(
-    coordinator: Arc<Measured>,
     registry: Registry,
-    closing: CancellationToken,
-    tasks: &TaskTracker,
-) {
-    tasks.spawn(async move {
-        if let Err(error) = coordinator.count_leases(&registry, closing).await {
-            tracing::error!(%error, "leases are not counted");
+    exemplars: Exemplars,
+}
+
+impl Base {
+    fn fences(
+        &self,
+        backend: &Backend,
+        coordinator: &Arc<dyn Coordinator>,
+        metrics: &FenceMetrics,
+    ) -> FencesParts {
+        FencesParts {
+            store: Arc::clone(&backend.store),
+            lease: Arc::clone(&backend.lease),
+            coordinator: Arc::clone(coordinator),
+            clock: self.clock,
+            bounds: bounds(&self.config),
+            metrics: metrics.clone(),
         }
-    });
-}
+    }
 
-fn spawn_api(
-    listener: TcpListener,
-    tls: Option<Handshakes>,
-    router: axum::Router,
-    bounds: &(ApiBounds, LimitMetrics),
-    closing: &CancellationToken,
-    tasks: &TaskTracker,
-) {
-    let (bounds, closing, answers) = (bounds.clone(), closing.clone(), tasks.clone());
-    tasks.spawn(async move {
-        http_server::serve(listener, tls, router, bounds, closing, &answers).await;
-    });
-}
-
-impl Listeners {
-    /// Binds all of them before any of them is served, so that a mistake in one is an error of the
-    /// start and not of the first client.
-    async fn bind(config: &Config) -> Result<Listeners, ServeError> {
-        Ok(Listeners {
-            proxy: bind("proxy", config.listen.proxy).await?,
-            leases: bind("leases", config.listen.leases).await?,
-            admin: bind("admin", config.listen.admin).await?,
+    fn gateway(
+        &self,
+        fences: &Arc<Fences>,
+        metrics: &FenceMetrics,
+        secured: &Secured,
+        spans: Option<Spans>,
+    ) -> prometheus::Result<GatewayParts> {
+        let metrics = GatewayMetrics::register(&self.registry, &self.exemplars, metrics)?;
+        Ok(GatewayParts {
+            config: Arc::clone(&self.config),
+            fences: Arc::clone(fences),
+            clock: self.clock,
+            metrics: Arc::new(metrics),
+            limit_hits: LimitMetrics::register(&self.registry)?,
+            spans,
+            tls: secured.proxy(),
+            upstream_tls: secured.upstreams(),
         })
     }
 
-    fn announce(&self, store: &Store, instance: InstanceId) {
-        let address = |listener: &TcpListener| {
-            listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string())
+    fn admin(
+        &self,
+        (fences, connections, guard): (&Arc<Fences>, Connections, Option<Arc<Guard>>),
+        coordinator: &Arc<dyn Coordinator>,
+        ready: Arc<Readiness>,
+        census: Arc<Census>,
+    ) -> prometheus::Result<Admin> {
+        let tokens = TokenGauges {
+            resources: self.config.metrics.resources.clone(),
+            fences: Arc::clone(fences),
+            coordinator: Arc::clone(coordinator),
         };
-        tracing::info!(
-            proxy = address(&self.proxy),
-            leases = address(&self.leases),
-            admin = address(&self.admin),
-            store = match store {
-                Store::Sqlite(path) => path.display().to_string(),
-                Store::Postgres(settings) => settings.pooled.to_string(),
-            },
-            %instance,
-            version = env!("CARGO_PKG_VERSION"),
-            "listening"
-        );
+        Ok(Admin {
+            fences: Arc::clone(fences),
+            connections,
+            tokens: Arc::new(tokens),
+            census,
+            process: Arc::new(Process::register(&self.registry, self.clock)?),
+            exemplars: self.exemplars.clone(),
+            registry: self.registry.clone(),
+            guard,
+            ready,
+        })
     }
 }
 
-async fn bind(name: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let hint = match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                "another process listens there; stop it, or choose another port".into()
-            }
-            io::ErrorKind::PermissionDenied => {
-                "this user may not use that port; choose one from 1024 on".into()
-            }
-            io::ErrorKind::AddrNotAvailable => {
-                "this machine does not have that address; use one of its own, or 0.0.0.0".into()
-            }
-            _ => error.to_string(),
-        };
-        ServeError::Bind { name, address, hint }
-    })
-}
-
-fn token_gauges(
-    config: &Config,
-    fences: &Arc<Fences>,
-    coordinator: &Arc<dyn Coordinator>,
-) -> TokenGauges {
-    TokenGauges {
-        resources: config.metrics.resources.clone(),
-        fences: Arc::clone(fences),
-        coordinator: Arc::clone(coordinator),
-    }
-}
-
-fn limits(config: &Config) -> Limits {
+fn measures(config: &Config) -> Limits {
     Limits { cells: config.limits.cells, connections: config.limits.connections }
 }
 

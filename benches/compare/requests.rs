@@ -230,7 +230,7 @@ impl Field {
             field.enter(Role::Unfenced, proxy, unfenced, servers);
         }
         if has(Role::Limited) {
-            let Gateway { server, proxy, leases } =
+            let Gateway { server, proxy, leases, .. } =
                 Gateway::start_limited(lab, &gateway::own_file(lab, "limited"))?;
             let tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
             let limited = script("limited", gateway::held_path, &tokens)?;

@@ -11,18 +11,15 @@ use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::values::StoreUrl;
 use super::{
-    ApiLimits, Case, Config, Fenced, Forwarded, Limits, Listen, Metrics, Mode, Protocol, Route,
-    Shutdown, Store, Telemetry, Tokens, Upstream,
+    Case, Config, Fenced, Forwarded, Listen, Metrics, Mode, Protocol, Route, Shutdown, Store,
+    Telemetry, Tokens, Upstream,
 };
-use super::{check, coordinator, pattern, tls, values};
+use super::{check, coordinator, limits, pattern, tls, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 
 const KIB: u64 = 1024;
 /// Each costs a look into the store at each scrape, and two series.
 const MOST_RESOURCES: usize = 100;
-/// Fewer than the acquisitions that a coordinator has under way in all, which bounds those that do not
-/// wait as well.
-const MOST_LEASE_WAITERS: usize = 8_000;
 const GIB: u64 = 1024 * 1024 * KIB;
 
 /// What the only upstream and the only route are called if they have no name.
@@ -37,7 +34,7 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let upstreams = each(Section::Upstream, settings, mistakes, upstream);
     let names = names(settings, Section::Upstream);
     let routes = each(Section::Route, settings, mistakes, |reader| route(reader, &names));
-    let limits = limits(Reader::single(Section::Limits, settings, mistakes));
+    let limits = limits::limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
     let telemetry = telemetry(Reader::single(Section::Telemetry, settings, mistakes));
@@ -199,8 +196,8 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
     let wait = from.read("wait", values::duration);
     let buffer = from.read("buffer", values::size(0, GIB));
     let max_body = from.read("max_body", values::size(1, 1024 * GIB));
-    let concurrency = if_set(from.read_if_set("concurrency", values::number(1_000_000)));
-    let rate = if_set(from.read_if_set("rate", values::rate));
+    let concurrency = from.read_optional("concurrency", values::number(1_000_000));
+    let rate = from.read_optional("rate", values::rate);
     Some(Route {
         name: name?,
         path: path?,
@@ -217,14 +214,6 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
         concurrency: concurrency?,
         rate: rate?,
     })
-}
-
-/// `None`: it is set, and could not be read.
-fn if_set<T>(read: Option<Option<T>>) -> Option<Option<T>> {
-    match read {
-        Some(read) => read.map(Some),
-        None => Some(None),
-    }
 }
 
 fn resource(from: &mut Reader<'_>) -> Option<String> {
@@ -257,78 +246,6 @@ fn route_upstream(from: &mut Reader<'_>, upstreams: &[(String, Origin)]) -> Opti
     }
 }
 
-fn limits(mut from: Reader<'_>) -> Option<Limits> {
-    // The HTTP library takes no smaller head buffer than 8 KiB.
-    let head_bytes = from.read("head_size", values::size(8 * KIB, 16 * 1024 * KIB));
-    let head_fields = from.read("head_fields", values::number(10_000));
-    let head_timeout = from.read("head_timeout", values::positive_duration);
-    let body_timeout = from.read("body_timeout", values::positive_duration);
-    let idle_timeout = from.read("idle_timeout", values::positive_duration);
-    let keep_alive_requests = from.read("keep_alive_requests", values::number(1_000_000_000));
-    let keep_alive_age = from.read("keep_alive_age", values::positive_duration);
-    let streams = from.read("streams", values::number(10_000));
-    let h2_resets = from.read("h2_resets", values::number(1_000_000));
-    let handshake_timeout = from.read("handshake_timeout", values::positive_duration);
-    let connections = from.read("connections", values::number(1_000_000));
-    let client_connections = from.read("client_connections", values::number(1_000_000));
-    let concurrency = if_set(from.read_if_set("client_concurrency", values::number(1_000_000)));
-    let client_rate = if_set(from.read_if_set("client_rate", values::rate));
-    let waiters = from.read("waiters", values::number(1_000_000));
-    let cells = from.read("cells", values::number(100_000_000));
-    let cell_idle = from.read("cell_idle", values::positive_duration);
-    let api = api_limits(&mut from, client_connections);
-    Some(Limits {
-        head_bytes: usize::try_from(head_bytes?).ok()?,
-        head_fields: head_fields?,
-        head_timeout: head_timeout?,
-        body_timeout: body_timeout?,
-        idle_timeout: idle_timeout?,
-        keep_alive_requests: keep_alive_requests?,
-        keep_alive_age: keep_alive_age?,
-        streams: u32::try_from(streams?).ok()?,
-        h2_resets: h2_resets?,
-        handshake_timeout: handshake_timeout?,
-        connections: connections?,
-        client_connections: client_connections?,
-        client_concurrency: concurrency?,
-        client_rate: client_rate?,
-        waiters: waiters?,
-        cells: cells?,
-        cell_idle: cell_idle?,
-        api: api?,
-    })
-}
-
-fn api_limits(from: &mut Reader<'_>, client_connections: Option<usize>) -> Option<ApiLimits> {
-    let connections = from.read("api_connections", values::number(100_000));
-    let body = from.read("api_body_size", values::size(1024, 1024 * KIB));
-    let timeout = from.read("api_timeout", values::positive_duration);
-    let waiters = from.read("lease_waiters", values::number(MOST_LEASE_WAITERS));
-    let of_resource = from.read("resource_lease_waiters", values::number(MOST_LEASE_WAITERS));
-    let limits = ApiLimits {
-        connections: connections?,
-        client_connections: client_connections?,
-        body_bytes: usize::try_from(body?).ok()?,
-        timeout: timeout?,
-        lease_waiters: waiters?,
-        resource_lease_waiters: of_resource?,
-    };
-    // Each that waits keeps a connection, and a holder that finds none cannot renew.
-    let most = limits.connections * 3 / 4;
-    if limits.lease_waiters > most {
-        let name = if from.is_set("lease_waiters") { "lease_waiters" } else { "api_connections" };
-        let place = from.place(name);
-        let message = format!(
-            "limits.lease_waiters: {} would wait, and at most three quarters of \
-             limits.api_connections may, here {most}: holders have to be able to renew",
-            limits.lease_waiters
-        );
-        from.mistakes.push(&place, message);
-        return None;
-    }
-    Some(limits)
-}
-
 fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {
     let unready = from.read("unready", values::duration);
     let grace = from.read("grace", values::duration);
@@ -336,9 +253,9 @@ fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {
 }
 
 fn telemetry(mut from: Reader<'_>) -> Option<Telemetry> {
-    let otlp = from.read_if_set("otlp", values::collector);
+    let otlp = from.read_optional("otlp", values::collector);
     let service = from.read("service", values::service);
-    Some(Telemetry { otlp: otlp.map_or(Some(None), |url| url.map(Some))?, service: service? })
+    Some(Telemetry { otlp: otlp?, service: service? })
 }
 
 fn metrics(mut from: Reader<'_>) -> Option<Metrics> {

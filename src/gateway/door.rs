@@ -66,7 +66,7 @@ impl Door {
         let Some(handshakes) = &self.tls else {
             return Some(Arrived { stream: ClientStream::Plain(stream), client, is_http2: false });
         };
-        let stream = closing.run_until_cancelled(handshakes.accept(stream)).await??;
+        let stream = closing.run_until_cancelled(handshakes.accept(stream, self.limit)).await??;
         let is_http2 = tls::is_http2(&stream);
         Some(Arrived { stream: ClientStream::Tls(Box::new(stream)), client, is_http2 })
     }

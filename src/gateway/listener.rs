@@ -49,7 +49,7 @@ struct Dealt {
 /// What a gateway is made of.
 #[derive(Clone)]
 pub struct GatewayParts {
-    /// The configuration of the start.
+    /// The configuration in use.
     pub config: Arc<Config>,
     /// Admission.
     pub fences: Arc<Fences>,
@@ -114,6 +114,7 @@ impl Gateway {
         let config = Arc::clone(&parts.config);
         let connections = Connections::default();
         connections.allow(config.limits.connections);
+        parts.metrics.configure(&config, None);
         let (alive, done) = mpsc::channel(1);
         let (closing, abort) = (CancellationToken::new(), CancellationToken::new());
         let clients = Clients::new(parts.clock, config.limits.client_connections);

@@ -146,7 +146,7 @@ impl Route {
             body_bytes: route.body_bytes,
             lets_in: (route.concurrency, route.rate),
             load: loads.get(&route.name).cloned().unwrap_or_default(),
-            metrics: metrics.route(config, route),
+            metrics: metrics.route(&route.name),
             fenced: route.fenced.clone(),
             ignores_case: route.case == Case::Ignore,
             template: parts(&route.resource),

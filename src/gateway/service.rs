@@ -1,5 +1,6 @@
 //! One request, from its head to the head of its answer.
 
+mod admission;
 mod records;
 mod shedding;
 
@@ -29,7 +30,7 @@ use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{destination, forwarded, pseudo_fields, target};
+use super::{forwarded, pseudo_fields, target};
 use crate::clock::{Boottime, Clock};
 use crate::config::{Config, Forwarded};
 use crate::fence::{Resource, Token};
@@ -69,12 +70,6 @@ pub(super) struct Worker {
     pub(super) is_replaced: AtomicBool,
     /// What it was made of.
     pub(super) config: Arc<Config>,
-}
-
-/// A fenced write before it is admitted.
-struct Claim<'a> {
-    resource: &'a str,
-    token: Token,
 }
 
 /// A request whose route is known.
@@ -218,44 +213,6 @@ impl Worker {
         Ok(response.map(|body| body.counted_as(turn)))
     }
 
-    /// Under `mode = "observe"` a refusal is only counted: `None`.
-    fn unless_observed<T>(
-        &self,
-        route: &Route,
-        judged: Result<T, Refusal>,
-        context: &mut Context<'_>,
-    ) -> Result<Option<T>, Refusal> {
-        match judged {
-            Ok(value) => Ok(Some(value)),
-            Err(refusal) if route.observe => {
-                self.count("request observed", &refusal, context);
-                self.trace(Decision::Observed, &refusal, context);
-                Ok(None)
-            }
-            Err(refusal) => Err(refusal),
-        }
-    }
-
-    /// What a write has to be admitted for; `None` if the route does not fence it.
-    fn claim<'a>(
-        &self,
-        route: &Arc<Route>,
-        resource: &'a str,
-        parts: &Parts,
-        signs: &Signs,
-    ) -> Result<Option<Claim<'a>>, Refusal> {
-        let Parts { method, headers, .. } = parts;
-        let is_fenced = |route: &Route| route.fences(method, signs.may_write());
-        if signs.has_destination && (!is_read(method) || signs.may_write()) {
-            destination::check(headers, &self.routes, route, resource, is_fenced)?;
-        }
-        if !is_fenced(route) {
-            return Ok(None);
-        }
-        let token = signs.tokens.token()?.ok_or(Refusal::TokenRequired)?;
-        Ok(Some(Claim { resource, token }))
-    }
-
     fn body_limits(&self, route: &Route, started: Boottime) -> BodyLimits {
         BodyLimits {
             buffer_bytes: route.buffer_bytes,
@@ -263,33 +220,6 @@ impl Worker {
             until: started + self.body_timeout,
             pause: self.body_timeout,
         }
-    }
-
-    /// Takes `now` to the moment of the decision, if that took time.
-    async fn admit(
-        &self,
-        route: &Route,
-        claim: &Claim<'_>,
-        now: &mut Boottime,
-        trace_id: TraceId,
-    ) -> Result<Permit, Refusal> {
-        let started = *now;
-        let Claim { resource, token } = *claim;
-        let demand = &route.demand;
-        if let Some(decided) =
-            self.fences.admit_from_memory(resource, token, &demand.terms, started)
-        {
-            route.metrics.from_memory.count(decided.is_ok());
-            return Ok(decided?);
-        }
-        let resource =
-            Resource::new(resource).map_err(|error| Refusal::Unresolvable(error.to_string()))?;
-        // Boxed, so that the usual write does not carry the room for it along.
-        let decided = Box::pin(self.fences.admit(&resource, token, demand, trace_id)).await;
-        *now = self.clock.now();
-        route.metrics.after_waiting.count(decided.is_ok());
-        route.metrics.admission.observe(now.since(started), trace_id);
-        Ok(decided?)
     }
 
     /// Refuses what has no route, and counts it as a request of the route `none`.

@@ -11,6 +11,7 @@ const SHORT: ApiLimits = ApiLimits {
     connections: 2,
     client_connections: 2,
     body_bytes: 16,
+    handshake_timeout: DEADLINE,
     timeout: Duration::from_millis(300),
     lease_waiters: 1,
     resource_lease_waiters: 1,
@@ -159,7 +160,7 @@ async fn identity_seen(required: bool, shows: bool) -> String {
     let metrics = TlsMetrics::register(&prometheus::Registry::new()).unwrap();
     let tls = Arc::new(Live::open("listen.leases", files, &metrics).unwrap());
     let failed = metrics.handshakes_failed("leases");
-    let handshakes = Handshakes { tls, limit: DEADLINE, failed };
+    let handshakes = Handshakes { tls, failed };
     let seen = async |identity: Option<Extension<PeerIdentity>>| {
         identity.map_or("nobody".to_owned(), |Extension(peer)| peer.names().join(","))
     };

@@ -43,6 +43,7 @@ fn bounds() -> (ApiBounds, LimitMetrics) {
         connections: 1024,
         client_connections: 1024,
         body_bytes: 16 * 1024,
+        handshake_timeout: Duration::from_secs(10),
         timeout: Duration::from_secs(10),
         lease_waiters: WAITERS,
         resource_lease_waiters: WAITERS,

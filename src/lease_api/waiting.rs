@@ -95,6 +95,7 @@ mod tests {
             connections: 8,
             client_connections: 8,
             body_bytes: 1,
+            handshake_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(1),
             lease_waiters: 3,
             resource_lease_waiters: 2,

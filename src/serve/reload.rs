@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::bounds;
+use super::{bounds, measures};
 use crate::clock::Clock;
 use crate::config::{self, Config, Loaded, Sources};
 use crate::fences::Fences;
 use crate::gateway::{Opened, Prepared, Reconfigure};
 use crate::http_server::ApiBounds;
-use crate::metrics::ReloadMetrics;
+use crate::metrics::{Census, ReloadMetrics};
 use crate::tls::Certificates;
 
 /// Where changes of what is allowed are logged.
@@ -40,6 +40,7 @@ pub(super) struct Reloader {
     pub(super) gateway: Arc<Reconfigure>,
     pub(super) fences: Arc<Fences>,
     pub(super) api: ApiBounds,
+    pub(super) census: Arc<Census>,
     pub(super) certificates: Certificates,
     pub(super) clock: Clock,
     pub(super) metrics: ReloadMetrics,
@@ -135,6 +136,7 @@ impl Reloader {
         let Ready { loaded, config, gateway, opened } = ready;
         self.fences.bound(bounds(&config));
         self.api.set(config.limits.api);
+        self.census.limit(measures(&config));
         self.gateway.apply(gateway);
         self.present.set(config);
         self.metrics.applied(self.clock.wall());

@@ -31,6 +31,7 @@ const FEW: ApiLimits = ApiLimits {
     connections: 64,
     client_connections: 64,
     body_bytes: 1024,
+    handshake_timeout: Duration::from_secs(10),
     timeout: Duration::from_secs(10),
     lease_waiters: 0,
     resource_lease_waiters: 0,

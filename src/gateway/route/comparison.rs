@@ -67,7 +67,7 @@ impl Comparison {
         }
         let protects = |route: &Route, method| route.fences(method, false) && !route.observe;
         let opened = methods.iter().filter(|method| protects(was, method) && !protects(is, method));
-        let opened: BTreeSet<_> = opened.map(|method| shown(method)).collect();
+        let opened: BTreeSet<_> = opened.map(shown).collect();
         if !opened.is_empty() {
             let routes = (was.name.to_string(), is.name.to_string());
             self.opened.entry(routes).or_default().extend(opened);
