@@ -27,11 +27,6 @@ impl Unread {
 }
 
 impl ClientStream {
-    /// A socket of which nothing was read.
-    pub(super) const fn plain(socket: TcpStream) -> ClientStream {
-        ClientStream::Plain(Unread::new(socket, Vec::new()))
-    }
-
     pub(super) const fn is_plain(&self) -> bool {
         matches!(self, ClientStream::Plain(_))
     }

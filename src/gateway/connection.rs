@@ -6,6 +6,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,10 +17,9 @@ use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::client::Client;
-use super::client_stream::ClientStream;
+use super::client_stream::{ClientStream, Unread};
 use super::door::Arrived;
 use super::framing::{Framed, Verdict, Violation};
 use super::preface::{self, Speaks};
@@ -42,22 +42,24 @@ pub(super) struct HeadLimits {
 }
 
 /// Serves a connection until its end.
-pub(super) async fn serve(arrived: Arrived, thread: &Arc<Thread>) {
-    let Arrived { stream, client, is_http2 } = arrived;
+pub(super) async fn serve(stream: Unread, address: SocketAddr, thread: &Arc<Thread>) {
     let worker = thread.current();
-    let Some(entered) = worker.clients.enter(client.address.ip()) else {
+    // Before the handshake: who only begins many of them has no more places than others.
+    let Some(entered) = worker.clients.enter(address.ip()) else {
         return turn_away(stream, &worker, "limits.client_connections");
     };
-    let tenancy = Tenancy {
+    let opening = worker.door.open(stream, address, &thread.vigils.closing);
+    let Some(Arrived { stream, client, is_http2 }) = opening.await else { return };
+    let tenancy = Arc::new(Tenancy {
         client: Arc::clone(&entered.client),
         since: worker.clock.now(),
         requests: worker.requests,
-    };
+    });
     let client = Arc::new(client);
     let stream = if is_http2 {
         stream
     } else {
-        match serve_http1(stream, &client, tenancy.clone(), &worker, thread).await {
+        match serve_http1(stream, &client, Arc::clone(&tenancy), &worker, thread).await {
             Some(stream) => stream,
             None => return,
         }
@@ -69,7 +71,7 @@ pub(super) async fn serve(arrived: Arrived, thread: &Arc<Thread>) {
 async fn serve_http1(
     stream: ClientStream,
     client: &Arc<Client>,
-    tenancy: Tenancy,
+    tenancy: Arc<Tenancy>,
     worker: &Arc<Worker>,
     thread: &Arc<Thread>,
 ) -> Option<ClientStream> {
@@ -177,27 +179,18 @@ where
 }
 
 /// Tells a client, if not too many are being told already, that its connection is one too many. Over TLS it is
-/// only closed: what it speaks may not be known yet.
-pub(super) fn turn_away(stream: ClientStream, worker: &Arc<Worker>, limit: &'static str) {
+/// only closed: it has not come through the door.
+pub(super) fn turn_away(stream: Unread, worker: &Arc<Worker>, limit: &'static str) {
     let problem = worker.refuse_connection(limit);
-    if !stream.is_plain() {
+    if worker.door.tls.is_some() {
         return;
     }
     if let Ok(place) = Arc::clone(&worker.last_words).try_acquire_owned() {
         worker.tasks.spawn(async move {
-            last_words::say(stream, &problem).await;
+            last_words::say(ClientStream::Plain(stream), &problem).await;
             drop(place);
         });
     }
-}
-
-/// The same for a client that has not come through the door.
-pub(super) fn turn_away_unseen(socket: TcpStream, worker: &Arc<Worker>, limit: &'static str) {
-    if worker.door.tls.is_some() {
-        worker.refuse_connection(limit);
-        return;
-    }
-    turn_away(ClientStream::plain(socket), worker, limit);
 }
 
 /// How a connection ended, as far as the client may have to be told.

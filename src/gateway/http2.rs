@@ -45,7 +45,7 @@ struct Streams {
     thread: Arc<Thread>,
     worker: Arc<Worker>,
     client: Arc<Client>,
-    tenancy: Tenancy,
+    tenancy: Arc<Tenancy>,
     /// Of the connection.
     watch: Arc<Watch>,
     /// Of the stream that hyper has made a future for, and not handed to be run yet.
@@ -64,7 +64,7 @@ struct Crew(Arc<Streams>);
 pub(super) async fn serve(
     stream: ClientStream,
     client: Arc<Client>,
-    tenancy: Tenancy,
+    tenancy: Arc<Tenancy>,
     worker: Arc<Worker>,
     thread: &Arc<Thread>,
 ) {
@@ -121,9 +121,9 @@ async fn one(
     Ok(answer.map(|body| StreamBody { body, watch }))
 }
 
-fn new_watch(client: &Arc<Client>, tenancy: &Tenancy, worker: &Worker) -> Arc<Watch> {
+fn new_watch(client: &Arc<Client>, tenancy: &Arc<Tenancy>, worker: &Worker) -> Arc<Watch> {
     let (runtime, tasks) = (worker.runtime.clone(), worker.tasks.clone());
-    Arc::new(Watch::new(Arc::clone(client), tenancy.clone(), runtime, tasks))
+    Arc::new(Watch::new(Arc::clone(client), Arc::clone(tenancy), runtime, tasks))
 }
 
 impl Streams {

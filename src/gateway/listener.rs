@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::client_stream::Unread;
 use super::connection;
 use super::load::Clients;
 use super::reload::Reconfigure;
@@ -255,14 +256,15 @@ async fn work(thread: &Arc<Thread>, mut dealt: mpsc::Receiver<Dealt>) {
             let Ok(stream) = TcpStream::from_std(stream) else { continue };
             let thread = Arc::clone(thread);
             let Some(place) = place else {
-                connection::turn_away_unseen(stream, &thread.current(), "limits.connections");
+                let stream = Unread::new(stream, Vec::new());
+                connection::turn_away(stream, &thread.current(), "limits.connections");
                 continue;
             };
             first.tasks.spawn(async move {
                 let worker = thread.current();
-                let entering = worker.door.enter(stream, peer, &thread.vigils.closing);
-                if let Some(arrived) = entering.await {
-                    connection::serve(arrived, &thread).await;
+                let receiving = worker.door.receive(stream, peer, &thread.vigils.closing);
+                if let Some((stream, address)) = receiving.await {
+                    connection::serve(stream, address, &thread).await;
                 }
                 drop(place);
             });

@@ -43,7 +43,6 @@ impl Patience {
 }
 
 /// Whose connection it is, and for how long.
-#[derive(Clone)]
 pub(super) struct Tenancy {
     pub(super) client: Arc<load::Client>,
     pub(super) since: Boottime,
@@ -54,7 +53,7 @@ pub(super) struct Tenancy {
 /// All of one connection is on one thread, so no order between the fields has to be kept.
 pub(super) struct Watch {
     pub(super) client: Arc<Client>,
-    pub(super) tenancy: Tenancy,
+    pub(super) tenancy: Arc<Tenancy>,
     /// The runtime of the connection's thread.
     pub(super) runtime: Handle,
     /// Work of that thread that has to end before the thread does.
@@ -86,7 +85,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(
         client: Arc<Client>,
-        tenancy: Tenancy,
+        tenancy: Arc<Tenancy>,
         runtime: Handle,
         tasks: TaskTracker,
     ) -> Watch {

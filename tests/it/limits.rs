@@ -1,6 +1,7 @@
 //! What happens at each limit: the client is told, the downstream sees nothing of it, and others are served.
 
 mod crowd;
+mod http2;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::{self, JoinHandle};

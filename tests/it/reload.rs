@@ -236,3 +236,77 @@ fn a_turned_link_as_kubernetes_makes_it_is_a_change() {
     wait_until("it is taken over", || reloads(&gateway, "applied") == 1);
     assert_eq!(gateway.put("/a/1", 1, "longer than one").code(), "body_too_large");
 }
+
+#[test]
+fn what_upstreams_are_told_about_clients_and_whom_that_is_believed_changes() {
+    let api = Downstream::start();
+    let gateway = Gateway::with_config(&config(&api, "", ""));
+    let mut open = Connection::open(gateway.proxy);
+    let put = || {
+        let fields = [("Fencing-Token", "1"), ("X-Forwarded-For", "192.0.2.7")];
+        request("PUT", "/a/1", &fields, b"x")
+    };
+    let told = |connection: &mut Connection| {
+        assert_eq!(connection.write(put()).read().status, 200);
+        let seen = api.seen();
+        seen.last().expect("it was forwarded").header("x-forwarded-for").map(str::to_owned)
+    };
+    assert_eq!(told(&mut open), None);
+    gateway.configure_listener("forwarded = \"x-forwarded\"\n", &config(&api, "", ""));
+    reload(&gateway, "applied");
+    assert_eq!(told(&mut open).as_deref(), Some("127.0.0.1"));
+    let trusted = "forwarded = \"x-forwarded\"\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    gateway.configure_listener(trusted, &config(&api, "", ""));
+    reload(&gateway, "applied");
+    assert_eq!(told(&mut open).as_deref(), Some("127.0.0.1"), "it came before");
+    let mut new = Connection::open(gateway.proxy);
+    assert_eq!(told(&mut new).as_deref(), Some("192.0.2.7, 127.0.0.1"));
+}
+
+#[test]
+fn an_upstream_changes_its_protocol_and_routes_are_told_by_metrics_as_they_are() {
+    let api = Downstream::start();
+    let rest = "[[route]]\nname = \"z\"\npath = \"/z\"\nupstream = \"api\"\n[limits]\n";
+    let gateway = Gateway::with_config(&config(&api, "", rest));
+    let metrics = || String::from_utf8(gateway.admin("/metrics").body).expect("text");
+    let info = |route: &str| -> Vec<String> {
+        let begins = format!("fencegate_route_info{{mode=\"{route}\"");
+        let metrics = metrics();
+        metrics.lines().filter(|line| line.starts_with(&begins)).map(str::to_owned).collect()
+    };
+    assert_eq!((info("enforce").len(), info("observe").len()), (2, 0));
+    let limits = "[limits]\nconnections = 77\ncells = 78\n";
+    gateway.configure(&config(&api, "mode = \"observe\"\ndrain = \"3s\"\n", limits));
+    reload(&gateway, "applied");
+    assert_eq!((info("enforce").len(), info("observe").len()), (0, 1), "{}", metrics());
+    for line in [
+        "fencegate_connections_limit 77",
+        "fencegate_cells_limit 78",
+        "fencegate_route_drain_limit_seconds{route=\"a\"} 3",
+    ] {
+        assert!(metrics().lines().any(|found| found == line), "{line}: {}", metrics());
+    }
+    assert!(!metrics().contains("fencegate_route_settle_seconds{route=\"z\"}"));
+
+    // Its connections speak HTTP/2 from now on, which this API takes for nonsense.
+    let settle = "settle = \"2s\"\n";
+    let changed = config(&api, "", "").replace(settle, &format!("{settle}protocol = \"http2\"\n"));
+    gateway.configure(&changed);
+    reload(&gateway, "applied");
+    let answer = gateway.put("/a/1", 1, "x");
+    assert_eq!(answer.status, 502, "{answer:?}");
+    assert!(!api.seen().iter().any(|seen| seen.method == "PUT"));
+    gateway.configure(&config(&api, "", ""));
+    reload(&gateway, "applied");
+    wait_until("it is over", || gateway.put("/a/1", 1, "x").status == 200);
+}
+
+#[test]
+fn a_route_that_ignores_case_from_now_on_would_rename_and_is_refused() {
+    let api = Downstream::start();
+    let gateway = Gateway::with_config(&config(&api, "", ""));
+    gateway.configure(&config(&api, "case = \"ignore\"\n", ""));
+    assert_refused(&gateway, &["ignores case"]);
+    assert_eq!(gateway.put("/a/X", 1, "x").status, 200);
+    assert_eq!(gateway.mark("a:X"), Some(1));
+}

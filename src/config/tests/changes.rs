@@ -33,6 +33,23 @@ fn routes_upstreams_and_limits_need_none() {
 }
 
 #[test]
+fn an_upstream_in_front_of_others_changes_none_of_them() {
+    let tls = |settings: &str| {
+        format!(
+            "[[upstream]]\nname = \"t\"\nurl = \"https://127.0.0.1:1\"\nserver_name = \"a\"\n{settings}"
+        )
+    };
+    let route = "[[route]]\nname = \"r\"\nupstream = \"t\"\npath = \"/{*rest}\"\n";
+    let running = Given::file(&format!("{}{route}", tls(""))).loaded();
+    let other = "[[upstream]]\nname = \"n\"\nurl = \"http://127.0.0.1:2\"\n";
+    let in_front = Given::file(&format!("{other}{}{route}", tls(""))).loaded();
+    assert_lines(&in_front.needs_restart(&running), &[]);
+    let changed = Given::file(&format!("{other}{}{route}", tls("").replace("\"a\"", "\"b\"")));
+    let lines = changed.loaded().needs_restart(&running);
+    assert!(lines.len() == 1 && lines[0].contains("upstream.server_name"), "{lines:?}");
+}
+
+#[test]
 fn the_page_names_the_keys_that_need_a_restart() {
     let fixed: Vec<_> =
         KEYS.iter().filter(|key| !key.can_change()).map(|key| format!("`{key}`")).collect();

@@ -157,9 +157,15 @@ impl Gateway {
 
     /// Puts another configuration into the place of its own, in one step; with the same listeners and store.
     pub fn configure(&self, config: &str) {
+        self.configure_listener("", config);
+    }
+
+    /// The same with further keys of `[listen]`.
+    pub fn configure_listener(&self, listen: &str, config: &str) {
         let table = format!("url = \"sqlite:{}\"", self.store.display());
         let new = self.dir.path().join("new.toml");
-        fs::write(&new, whole(&table, config)).expect("a writable directory");
+        let text = whole(&table, config).replacen("[store]\n", &format!("{listen}[store]\n"), 1);
+        fs::write(&new, text).expect("a writable directory");
         fs::rename(new, self.config_path()).expect("a writable directory");
     }
 
