@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::either::Either;
 
 use super::client::Client;
 use super::client_stream::{ClientStream, Unread};
@@ -98,7 +99,10 @@ async fn serve_http1(
     let (watched, verdict) = connection.into_parts().io.into_inner().into_parts();
     let Watched { mut stream, bare_answer, first, .. } = watched;
     if let First::Http2(bytes) = first {
-        stream.unread(&bytes);
+        // Only of plain text is anything read too early.
+        if let Either::Left(plain) = &mut stream {
+            plain.put_back(&bytes);
+        }
         return Some(stream);
     }
     let problem = match (verdict, end) {
@@ -247,7 +251,10 @@ enum First {
 impl Watched {
     fn new(stream: ClientStream, watch: Arc<Watch>) -> Watched {
         // Over TLS it was agreed on what is spoken.
-        let first = if stream.is_plain() { First::NotClear(Vec::new()) } else { First::Http1 };
+        let first = match stream {
+            Either::Left(_) => First::NotClear(Vec::new()),
+            Either::Right(_) => First::Http1,
+        };
         Watched { stream, watch, first, bare_answer: None }
     }
 

@@ -12,6 +12,7 @@ use proxy_header::{Error, ParseConfig, ProxyHeader};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, contains};
@@ -72,12 +73,12 @@ impl Door {
     ) -> Option<Arrived> {
         let client = Client::new(address, &self.trusted_proxies, self.tls.is_some());
         let Some(handshakes) = &self.tls else {
-            return Some(Arrived { stream: ClientStream::Plain(stream), client, is_http2: false });
+            return Some(Arrived { stream: Either::Left(stream), client, is_http2: false });
         };
         let handshake = handshakes.accept(stream, self.limit);
         let stream = closing.run_until_cancelled(handshake).await??;
         let is_http2 = tls::is_http2(&stream);
-        Some(Arrived { stream: ClientStream::Tls(Box::new(stream)), client, is_http2 })
+        Some(Arrived { stream: Either::Right(Box::new(stream)), client, is_http2 })
     }
 }
 

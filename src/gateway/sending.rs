@@ -7,7 +7,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -121,25 +121,23 @@ impl Sending {
 
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
         loop {
-            match std::mem::replace(&mut self.step, Step::Over) {
-                Step::Connecting(mut opening) => match opening.as_mut().poll(cx)? {
-                    Poll::Ready((connection, request)) => {
-                        self.is_sent = true;
-                        self.step = Step::send(connection, self.right.clone(), request);
+            match &mut self.step {
+                Step::Connecting(opening) => {
+                    let (connection, request) = ready!(opening.as_mut().poll(cx))?;
+                    self.is_sent = true;
+                    self.step = Step::send(connection, self.right.clone(), request);
+                }
+                Step::Sent(_, answer) => {
+                    let answered = ready!(answer.as_mut().poll(cx));
+                    let Step::Sent(connection, _) = std::mem::replace(&mut self.step, Step::Over)
+                    else {
+                        unreachable!("it was just now")
+                    };
+                    match answered {
+                        Ok(response) => return Poll::Ready(ended(response, connection)),
+                        Err(failed) => self.try_again(failed, connection)?,
                     }
-                    Poll::Pending => {
-                        self.step = Step::Connecting(opening);
-                        return Poll::Pending;
-                    }
-                },
-                Step::Sent(connection, mut answer) => match answer.as_mut().poll(cx) {
-                    Poll::Ready(Ok(response)) => return Poll::Ready(ended(response, connection)),
-                    Poll::Ready(Err(failed)) => self.try_again(failed, connection)?,
-                    Poll::Pending => {
-                        self.step = Step::Sent(connection, answer);
-                        return Poll::Pending;
-                    }
-                },
+                }
                 Step::Over => unreachable!("not polled after it was ready"),
             }
         }

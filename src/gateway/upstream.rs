@@ -20,6 +20,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -29,8 +30,7 @@ use super::body::RequestBody;
 use super::load::Limited;
 use super::refusal::Refusal;
 use super::socket::{Dirty, UpstreamSocket};
-use super::upstream_http2;
-use super::upstream_stream::UpstreamStream;
+use super::{upstream_http2, upstream_stream};
 use crate::clock::{Boottime, Clock};
 use crate::config::{self, Protocol};
 use crate::fences::Right;
@@ -179,7 +179,17 @@ impl Upstream {
         if self.protocol == Protocol::Http2 {
             socket.end_with_reset();
         }
-        let stream = UpstreamStream::open(socket, self.tls.as_deref()).await?;
+        match &self.tls {
+            None => self.begin(socket, dirty).await,
+            Some(tls) => self.begin(upstream_stream::secure(socket, tls).await?, dirty).await,
+        }
+    }
+
+    /// Begins to speak on it.
+    async fn begin<S>(&self, stream: S, dirty: Dirty) -> io::Result<Line>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let (sender, task) = match self.protocol {
             Protocol::Http1 => {
                 let (sender, connection) = http1::Builder::new()

@@ -16,11 +16,12 @@ use http::{HeaderValue, Request, Uri};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::body::RequestBody;
 use super::refusal::Refusal;
 use super::socket::Dirty;
-use super::upstream_stream::{Framed, UpstreamStream};
+use super::upstream_stream::Framed;
 
 /// What an upstream may send before it is read.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
@@ -47,10 +48,13 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Crew {
 }
 
 /// Begins HTTP/2, and gives what drives the connection.
-pub(super) async fn begin(
-    stream: UpstreamStream,
+pub(super) async fn begin<S>(
+    stream: S,
     dirty: Dirty,
-) -> io::Result<(SendRequest<RequestBody>, impl Future<Output = ()> + Send + 'static)> {
+) -> io::Result<(SendRequest<RequestBody>, impl Future<Output = ()> + Send + use<S>)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let crew = Crew::default();
     let (sender, connection) = Builder::new(crew.clone())
         .initial_stream_window_size(STREAM_WINDOW_BYTES)

@@ -12,7 +12,7 @@ pub(super) fn size(content: &[u8]) -> Result<u64, Violation> {
     }
     match extensions.trim_ascii_start().first() {
         None if extensions.is_empty() => {}
-        _ if lines::has_control(extensions) => return Err(Violation::Control),
+        _ if lines::first_control(extensions).is_some() => return Err(Violation::Control),
         Some(b';') if are_extensions(extensions) => {}
         Some(b';') => return Err(Violation::ChunkExtension),
         // Space at the end, or a byte that is no digit.

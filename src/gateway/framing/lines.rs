@@ -1,4 +1,4 @@
-//! One line of a head: the request line, or a header field. Pure functions of its bytes.
+//! One line of a head: where it ends, and the request line or header field that it is. Pure functions of bytes.
 
 use super::violation::Violation;
 
@@ -17,9 +17,6 @@ pub(super) fn content(line: &[u8]) -> Result<&[u8], Violation> {
 
 /// Whether the request is one of HTTP/1.1, and not of 1.0.
 pub(super) fn request_line(content: &[u8]) -> Result<bool, Violation> {
-    if has_control(content) {
-        return Err(Violation::Control);
-    }
     let (method, rest) = token(content);
     let (target, is_http_11) = match rest.strip_suffix(b" HTTP/1.1") {
         Some(target) => (target, true),
@@ -57,8 +54,7 @@ pub(super) fn trailer(content: &[u8]) -> Result<(), Violation> {
 fn name_and_value(content: &[u8]) -> Result<(&[u8], &[u8]), Violation> {
     match token(content) {
         ([], [b' ' | b'\t', ..]) => Err(Violation::Folded),
-        (name @ [_, ..], [b':', value @ ..]) if !has_control(value) => Ok((name, value)),
-        _ if has_control(content) => Err(Violation::Control),
+        (name @ [_, ..], [b':', value @ ..]) => Ok((name, value)),
         _ => Err(Violation::FieldName),
     }
 }
@@ -77,15 +73,34 @@ pub(super) fn token(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(is_other).unwrap_or(text.len()))
 }
 
-/// Whether a control character other than a tab is in `text`. Eight bytes at once, since every byte of every head
+/// Where the line at the start of `text` ends, behind its CR LF; `None` while that is not here. `is_after_cr`: what
+/// came before `text` ended with a CR.
+pub(super) fn end(is_after_cr: bool, text: &[u8]) -> Result<Option<usize>, Violation> {
+    if is_after_cr {
+        return if text.starts_with(b"\n") { Ok(Some(1)) } else { Err(Violation::Control) };
+    }
+    let Some(at) = first_control(text) else { return Ok(None) };
+    match text[at..] {
+        [b'\r', b'\n', ..] => Ok(Some(at + 2)),
+        [b'\r'] => Ok(None),
+        [b'\n', ..] => Err(Violation::BareLineFeed),
+        _ => Err(Violation::Control),
+    }
+}
+
+/// Where the first control character other than a tab is. Eight bytes at once, since every byte of every head
 /// goes through here.
-pub(super) fn has_control(text: &[u8]) -> bool {
+pub(super) fn first_control(text: &[u8]) -> Option<usize> {
     let is_control = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
-    // The last word overlaps the one before it, so that no bytes are left over.
-    let Some(last) = text.last_chunk::<8>() else { return text.iter().any(is_control) };
-    let suspects = |all: u64, word: &[u8; 8]| all | suspect(u64::from_ne_bytes(*word));
-    let has_suspect = text.as_chunks::<8>().0.iter().chain([last]).fold(0, suspects) != 0;
-    has_suspect && text.iter().any(is_control)
+    let (words, rest) = text.as_chunks::<8>();
+    for (word, at) in words.iter().zip((0..).step_by(8)) {
+        if suspect(u64::from_ne_bytes(*word)) != 0
+            && let Some(within) = word.iter().position(is_control)
+        {
+            return Some(at + within);
+        }
+    }
+    rest.iter().position(is_control).map(|within| words.len() * 8 + within)
 }
 
 /// Not zero if a byte of `word` is below 0x20 or 0x7f.
@@ -129,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_control_character_is_seen_wherever_it_is() {
+    fn the_first_control_character_is_found_wherever_it_is() {
         for byte in 0..=u8::MAX {
             let is_control = byte.is_ascii_control() && byte != b'\t';
             for length in 1..20 {
@@ -137,7 +152,12 @@ mod tests {
                     for filler in [b'a', 0x80, 0xff, b'\t', b' ', 0x7e] {
                         let mut text = vec![filler; length];
                         text[at] = byte;
-                        assert_eq!(has_control(&text), is_control, "{byte} at {at} of {length}");
+                        let found = is_control.then_some(at);
+                        assert_eq!(first_control(&text), found, "{byte} at {at} of {length}");
+                        // Whatever follows it.
+                        text.extend_from_slice(b"\r\n\0\x7f\t...");
+                        let found = found.unwrap_or(length);
+                        assert_eq!(first_control(&text), Some(found), "{byte} at {at} of {length}");
                     }
                 }
             }

@@ -111,12 +111,17 @@ impl Scan {
 
     /// Takes a line, or the beginning of one.
     fn step(&mut self, rest: &[u8], heads: &mut u32) -> Result<usize, Violation> {
-        let Some(end) = memchr(b'\n', rest) else {
+        let end = match self.state {
+            State::RequestLine | State::Fields | State::Trailers => {
+                lines::end(self.begun.last() == Some(&b'\r'), rest)?
+            }
+            _ => memchr(b'\n', rest).map(|at| at + 1),
+        };
+        let Some(taken) = end else {
             self.check_bound(self.begun.len() + rest.len())?;
             self.begun.extend_from_slice(rest);
             return Ok(rest.len());
         };
-        let taken = end + 1;
         self.check_bound(self.begun.len() + taken)?;
         if self.begun.is_empty() {
             self.section_bytes += taken;
