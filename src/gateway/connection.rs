@@ -191,7 +191,7 @@ pub(super) fn turn_away(stream: Unread, worker: &Arc<Worker>, limit: &'static st
     }
     if let Ok(place) = Arc::clone(&worker.last_words).try_acquire_owned() {
         worker.tasks.spawn(async move {
-            last_words::say(ClientStream::Plain(stream), &problem).await;
+            last_words::say(ClientStream::Left(stream), &problem).await;
             drop(place);
         });
     }
