@@ -3,12 +3,15 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
 
 use crate::support::downstream::{Behaviour, Downstream};
 use crate::support::gateway::Gateway;
+use crate::support::h2::{End, H2};
 use crate::support::http::{Connection, assert_problem, request, send};
 use crate::support::wait_until;
 
@@ -309,4 +312,51 @@ fn a_route_that_ignores_case_from_now_on_would_rename_and_is_refused() {
     assert_refused(&gateway, &["ignores case"]);
     assert_eq!(gateway.put("/a/X", 1, "x").status, 200);
     assert_eq!(gateway.mark("a:X"), Some(1));
+}
+
+#[test]
+fn no_request_is_lost_or_doubled_while_configurations_change() {
+    let (api, other) = (Downstream::start(), Downstream::start());
+    let gateway = Gateway::with_config(&config(&api, "", ""));
+    let (proxy, stop) = (gateway.proxy, Arc::new(AtomicBool::new(false)));
+    let http1 = |number: usize| {
+        let stop = Arc::clone(&stop);
+        thread::spawn(move || {
+            let mut connection = Connection::open(proxy);
+            let path = format!("/a/{number}");
+            let mut answered = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let put = request("PUT", &path, &[("Fencing-Token", "1")], b"x");
+                assert_eq!(connection.write(put).read().status, 200);
+                answered += 1;
+            }
+            answered
+        })
+    };
+    let stop_http2 = Arc::clone(&stop);
+    let http2 = thread::spawn(move || {
+        let mut client = H2::open(proxy);
+        let mut streams = (1..).step_by(2);
+        let mut answered = 0;
+        while !stop_http2.load(Ordering::Relaxed) {
+            let stream = streams.next().expect("endless");
+            client.put(stream, "/a/http2", &[("fencing-token", "1")], b"x");
+            assert_eq!(client.end_of(stream), End::Answered("done\n".into()));
+            answered += 1;
+        }
+        answered
+    });
+    let clients = [http1(1), http1(2), http2];
+    for round in 0..20 {
+        // Another upstream each time, and other limits.
+        let to = if round % 2 == 0 { &other } else { &api };
+        let limits = format!("[limits]\nclient_concurrency = {}\n", 50 + round);
+        let served = to.seen().len();
+        gateway.configure(&config(to, "", &limits));
+        reload(&gateway, "applied");
+        wait_until("it is in use", || to.seen().len() > served);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let answered: usize = clients.map(|client| client.join().expect("no panic")).iter().sum();
+    assert_eq!(api.seen().len() + other.seen().len(), answered);
 }
