@@ -3,10 +3,16 @@
 //! Written by a thread of its own from a bounded queue: a reader of the log that stands still
 //! costs lines, never requests.
 
+use std::io::{self, BufWriter, Stderr, Write};
+use std::thread::sleep;
+use std::time::Duration;
+
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 const QUEUE_LINES: usize = 16_384;
+/// Between writes: a thread that sleeps is not woken for each line, which costs those who log more than the line.
+const PAUSE: Duration = Duration::from_millis(1);
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Reads `info`, or `warn,fencegate::fences=debug`: levels, and levels of single targets.
@@ -38,7 +44,7 @@ pub fn start(filter: EnvFilter) -> Log {
         .buffered_lines_limit(QUEUE_LINES)
         .lossy(true)
         .thread_name("log")
-        .finish(std::io::stderr());
+        .finish(Paced(BufWriter::new(io::stderr())));
     let dropped = lines.error_counter();
     tracing_subscriber::fmt()
         .json()
@@ -48,6 +54,22 @@ pub fn start(filter: EnvFilter) -> Log {
         .with_writer(lines)
         .init();
     Log { dropped, _writing: guard }
+}
+
+/// Lines that come at the same time are written together.
+struct Paced(BufWriter<Stderr>);
+
+impl Write for Paced {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        self.0.write(lines)
+    }
+
+    /// Called when no further line waits.
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()?;
+        sleep(PAUSE);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

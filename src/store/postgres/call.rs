@@ -97,16 +97,7 @@ impl Postgres {
 
 /// Quoted so that it means itself whatever the server's settings are.
 fn literal(text: &str) -> String {
-    let mut literal = String::with_capacity(text.len() + 16);
-    literal.push_str("E'");
-    for character in text.chars() {
-        if matches!(character, '\'' | '\\') {
-            literal.push('\\');
-        }
-        literal.push(character);
-    }
-    literal.push('\'');
-    literal
+    format!("E'{}'", text.replace('\\', r"\\").replace('\'', r"\'"))
 }
 
 /// Whether another connection may do better.

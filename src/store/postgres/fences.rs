@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
 use super::wire::{
-    ElsewhereAnswer, FenceColumns, LeftAnswer, LoadedColumns, Named, RaiseAnswer, raise,
+    Asked, AskedTogether, ElsewhereAnswer, FenceColumns, LeftAnswer, LoadedColumns, Named,
+    RaiseAnswer,
 };
 use super::{Postgres, Server};
 use crate::batch::Batcher;
@@ -220,9 +221,8 @@ impl Postgres {
         if raises.iter().any(|(other, _)| *other != instance) {
             return Err(is_over());
         }
-        let rows: Vec<Value> =
-            raises.iter().enumerate().map(|(nth, (_, asked))| raise(nth, asked)).collect();
-        let asked = json!({"instance": instance.as_i64(), "raises": rows});
+        let each = raises.iter().enumerate().map(|(nth, (_, raise))| Asked::new(nth, raise));
+        let asked = AskedTogether { instance: instance.as_i64(), raises: each.collect() };
         let answer: RaiseAnswer =
             self.call_known(Operation::Raise, "fencegate_raise", &asked).await?;
         if !answer.member {

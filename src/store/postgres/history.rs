@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::PostgresFences;
-use super::wire::raise;
+use super::wire::Asked;
 use crate::fence::Epoch;
 use crate::metrics::Operation;
 use crate::store::{History, HistoryStore, Raise, StoreError};
@@ -67,8 +67,8 @@ impl HistoryStore for PostgresFences {
     }
 
     async fn raise_marks(&self, raises: Vec<Raise>) -> Result<(), StoreError> {
-        let rows: Vec<Value> =
-            raises.iter().enumerate().map(|(nth, asked)| raise(nth, asked)).collect();
+        let rows: Vec<Asked> =
+            raises.iter().enumerate().map(|(nth, raise)| Asked::new(nth, raise)).collect();
         self.ask("fencegate_confirm", &json!(rows)).await
     }
 }

@@ -214,7 +214,8 @@ async fn a_raise_that_waited_for_a_lock_sees_the_grant_that_was_recorded_meanwhi
     };
     two.fences.raise(two.instance, raise(5, None)).await.unwrap();
     let mut slow = connect::connect(&run.store.0.direct).await.unwrap();
-    let older = wire::raise(0, &raise(5, Some(Grant { settle: TTL, number: 1 })));
+    let older = raise(5, Some(Grant { settle: TTL, number: 1 }));
+    let older = wire::Asked::new(0, &older);
     let older = json!({"instance": one.instance.as_i64(), "raises": [older]});
     let sql = format!("BEGIN; SELECT fencegate_raise('{older}')");
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut slow).await.unwrap();

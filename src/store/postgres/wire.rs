@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::Server;
 use super::others::Other;
 use crate::clock::WallTime;
-use crate::fence::{Epoch, Grant, LeftGrant, Mark, OverGrant, Rank, Resource, Token};
+use crate::fence::{Epoch, Grant, LeftGrant, Mark, OverGrant, Owner, Rank, Resource, Token};
 use crate::store::{FenceRow, InstanceId, Raise, Raised, Revocation, StoreError};
 
 /// Epoch, token, confirmed.
@@ -133,19 +132,42 @@ impl<'a> Named<'a> {
     }
 }
 
-pub(super) fn raise(nth: usize, raise: &Raise) -> Value {
-    let Raise { resource, rank: Rank { epoch, token }, confirmed, owner, grant, drain } = raise;
-    json!({
-        "nth": nth,
-        "resource": resource,
-        "epoch": epoch,
-        "token": token.as_i64(),
-        "confirmed": confirmed,
-        "owner": owner,
-        "settle_ms": grant.map(|grant| millis(grant.settle)),
-        "number": grant.map(|grant| grant.number),
-        "drain_ms": drain.map(millis),
-    })
+/// One raise of a batch: see `fencegate_asked`.
+#[derive(Debug, Serialize)]
+pub(super) struct Asked<'a> {
+    nth: usize,
+    resource: &'a str,
+    epoch: u32,
+    token: i64,
+    confirmed: bool,
+    owner: Option<&'a Owner>,
+    settle_ms: Option<u64>,
+    number: Option<i64>,
+    drain_ms: Option<u64>,
+}
+
+/// A batch of them.
+#[derive(Debug, Serialize)]
+pub(super) struct AskedTogether<'a> {
+    pub(super) instance: i64,
+    pub(super) raises: Vec<Asked<'a>>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(nth: usize, raise: &'a Raise) -> Asked<'a> {
+        let Raise { resource, rank: Rank { epoch, token }, confirmed, owner, grant, drain } = raise;
+        Asked {
+            nth,
+            resource: resource.as_str(),
+            epoch: epoch.get(),
+            token: token.as_i64(),
+            confirmed: *confirmed,
+            owner: owner.as_ref(),
+            settle_ms: grant.map(|grant| millis(grant.settle)),
+            number: grant.map(|grant| grant.number),
+            drain_ms: drain.map(millis),
+        }
+    }
 }
 
 impl TryFrom<MarkColumns> for Mark {
