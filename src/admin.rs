@@ -1,9 +1,9 @@
 //! The admin listener: metrics, health, and a look at the fences.
 
 mod history;
+mod readiness;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -15,6 +15,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
+pub use self::readiness::Readiness;
 use crate::access::{Access, Caller, Listener, Scope, Verb};
 use crate::coordinator::Guard;
 use crate::fence::{Resource, Token};
@@ -46,7 +47,7 @@ pub struct Admin {
     /// Watches over the coordinator's history; `None` if that is in the store itself.
     pub guard: Option<Arc<Guard>>,
     /// Whether new requests are welcome.
-    pub ready: Arc<AtomicBool>,
+    pub ready: Arc<Readiness>,
     /// Whether `/metrics` needs no credential.
     pub open_metrics: bool,
 }
@@ -226,13 +227,7 @@ impl Admin {
 
     /// Why new requests are not welcome, if they are not.
     fn unready(&self) -> Option<&'static str> {
-        if !self.ready.load(Ordering::Relaxed) {
-            Some("shutting down\n")
-        } else if !self.fences.is_live() {
-            Some("the lease of this instance in the store is over\n")
-        } else {
-            None
-        }
+        self.ready.unready(self.fences.is_live())
     }
 
     fn fence(&self, row: FenceRow) -> Fence {

@@ -8,16 +8,18 @@
 //! (`check`). `keys` is the one list of what can be set.
 //!
 //! Deliberately absent: reading the process's own environment, which is passed in, and changing
-//! anything while the gateway runs.
+//! anything while the gateway runs; `changes` says what may change then.
 
 mod access;
 mod build;
+mod changes;
 mod check;
 mod coordinator;
 mod environment;
 mod file;
 mod flags;
 mod keys;
+mod limits;
 mod load;
 mod mistakes;
 mod pattern;
@@ -43,6 +45,7 @@ use crate::store::PostgresSettings;
 use crate::tls::{ClientFiles, ServerFiles};
 pub use access::UpstreamCredential;
 pub use coordinator::Coordinator;
+pub(crate) use file::read_text;
 pub use flags::ServeFlags;
 pub use load::{Loaded, Override, Sources, load};
 pub use mistakes::Mistakes;
@@ -150,7 +153,7 @@ pub enum Store {
 }
 
 /// `[[upstream]]`
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     /// Its name in routes and metrics.
     pub name: String,
@@ -168,6 +171,10 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// How long an unused connection is kept; default 4 s.
     pub idle: Duration,
+    /// Connections in use at a time, per thread of the proxy listener; default 1,024.
+    pub connections: usize,
+    /// Requests that wait for one of them, per thread; default 1,024.
+    pub waiting: usize,
     /// What the gateway proves itself with; default nothing.
     pub credential: Option<UpstreamCredential>,
 }
@@ -201,6 +208,19 @@ pub struct Route {
     pub buffer_bytes: usize,
     /// Larger bodies are refused; default 64 MiB.
     pub body_bytes: u64,
+    /// Requests under way at a time, of all threads together; default: no limit of its own.
+    pub concurrency: Option<usize>,
+    /// Requests that are let in; default: no limit.
+    pub rate: Option<Rate>,
+}
+
+/// So many requests in a span of time. Who sent none for that time may send all of them at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Not zero.
+    pub count: u32,
+    /// One second or one minute.
+    pub per: Duration,
 }
 
 /// Which methods of a route are fenced.
@@ -251,18 +271,54 @@ pub struct Limits {
     /// How long a body may take to arrive before admission, and how long a streamed one may pause;
     /// default 30 s.
     pub body_timeout: Duration,
+    /// How long a client connection may rest between two requests; default 75 s.
+    pub idle_timeout: Duration,
+    /// Requests of one client connection, after which it is closed; default 100,000.
+    pub keep_alive_requests: usize,
+    /// The age of a client connection from which on it is closed after a request; default 1 h.
+    pub keep_alive_age: Duration,
+    /// Requests at the same time on one HTTP/2 connection; default 100.
+    pub streams: u32,
+    /// HTTP/2: requests of one connection that its client may reset before they are answered, less those that were
+    /// answered, before the connection is closed; default 100.
+    pub h2_resets: usize,
     /// How long a PROXY protocol header and a TLS handshake may take together; default 10 s.
     pub handshake_timeout: Duration,
     /// Client connections in all; default 10,000.
     pub connections: usize,
-    /// Requests at the same time on one HTTP/2 connection; default 100.
-    pub streams: u32,
+    /// Connections of one client address; default 1,000.
+    pub client_connections: usize,
+    /// Requests of one client under way at a time; default: no limit.
+    pub client_concurrency: Option<usize>,
+    /// Requests of one client that are let in; default: no limit.
+    pub client_rate: Option<Rate>,
     /// Writes that wait on one resource (for a raise or a drain); default 1,000.
     pub waiters: usize,
     /// Resources kept in memory; idle ones beyond it give their grants back. Default 200,000.
     pub cells: usize,
     /// A resource without writes for this long gives its grant back; default 10 min.
     pub cell_idle: Duration,
+    /// What bounds the clients of the lease and admin listeners.
+    pub api: ApiLimits,
+}
+
+/// The limits of the lease and admin listeners.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiLimits {
+    /// Connections of each listener; default 1,024.
+    pub connections: usize,
+    /// Connections of one client address to each listener: that of the proxy listener.
+    pub client_connections: usize,
+    /// A request's body, in bytes; default 16 KiB.
+    pub body_bytes: usize,
+    /// How long a TLS handshake may take: as on the proxy listener.
+    pub handshake_timeout: Duration,
+    /// How long a head, a body or a part of an answer may take; default 10 s.
+    pub timeout: Duration,
+    /// Acquisitions of leases that wait, in all; default 768.
+    pub lease_waiters: usize,
+    /// Acquisitions that wait for the lease of one resource; default 500.
+    pub resource_lease_waiters: usize,
 }
 
 /// `[shutdown]`

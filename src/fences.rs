@@ -112,7 +112,7 @@ pub struct Fences {
     home: Handle,
     /// No instance that left a grant behind was alive at this moment or later.
     dead_since: Boottime,
-    bounds: Bounds,
+    bounds: Mutex<Bounds>,
 }
 
 /// A grant whose writes are over, and the run that has it.
@@ -190,7 +190,7 @@ impl Fences {
             }),
             home: Handle::current(),
             dead_since: clock.now(),
-            bounds,
+            bounds: Mutex::new(bounds),
         }
     }
 
@@ -254,7 +254,7 @@ impl Fences {
         let mut draining = None;
         loop {
             let slot = self.slot(resource);
-            let _waiting = Waiting::enter(&slot.waiters, self.bounds.waiters)?;
+            let _waiting = Waiting::enter(&slot.waiters, self.bounds().waiters)?;
             let changed = slot.changed.notified();
             tokio::pin!(changed);
             // Enabled before the cell is asked, else a change between the two would be missed.
@@ -318,6 +318,15 @@ impl Fences {
             Arc::new(Slot::new(resource.clone(), self.lease(), Arc::clone(&self.shared)))
         });
         Arc::clone(&slot)
+    }
+
+    /// Bounds memory by this from now on.
+    pub fn bound(&self, bounds: Bounds) {
+        *self.bounds.lock().unwrap_or_else(PoisonError::into_inner) = bounds;
+    }
+
+    fn bounds(&self) -> Bounds {
+        *self.bounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Of the present run.

@@ -5,59 +5,69 @@
 //! what both APIs read of a request alike, so that neither takes what the other refuses.
 //! Deliberately absent: the proxy listener, whose fast path has a server of its own.
 
+mod bounded_body;
 mod input;
+mod places;
 mod resource_name;
 mod write_timeout;
 
+use std::error::Error;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::map_request;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::bounded_body::{BodyError, BoundedBody};
 pub(crate) use self::input::{LimitQuery, PageQuery, bounded, parse_json, parse_query};
+use self::places::Places;
 pub(crate) use self::resource_name::ResourceName;
 use self::write_timeout::WriteTimeout;
+use crate::config::ApiLimits;
+use crate::metrics::LimitMetrics;
 use crate::problem::{Code, Problem};
 pub use crate::tls::PeerIdentity;
 use crate::tls::{self, Handshakes};
 
-/// The largest body that [`read_body`] takes.
-pub const BODY_BYTES: usize = 16 * 1024;
-/// Connections of one listener at a time; clients beyond it wait to be accepted.
-pub const CONNECTIONS: usize = 1024;
 const HEAD_BYTES: usize = 64 * 1024;
 /// What accept does when the process is out of file descriptors: it tries again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What bounds the clients of one listener.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    connections: usize,
-    /// For the head of a request, and between two requests of one connection.
-    head: Duration,
-    /// For the client to take any part of an answer.
-    write: Duration,
-}
+/// What bounds the clients of both listeners; clones share it.
+#[derive(Clone, Debug)]
+pub struct ApiBounds(Arc<Mutex<ApiLimits>>);
 
-const LIMITS: Limits = Limits {
-    connections: CONNECTIONS,
-    head: Duration::from_secs(10),
-    write: Duration::from_secs(10),
-};
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+impl ApiBounds {
+    /// Begins with these.
+    #[must_use]
+    pub fn new(limits: ApiLimits) -> ApiBounds {
+        ApiBounds(Arc::new(Mutex::new(limits)))
+    }
+
+    /// Those that hold now.
+    #[must_use]
+    pub fn get(&self) -> ApiLimits {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets others, for connections and requests that begin later.
+    pub fn set(&self, limits: ApiLimits) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+}
 
 /// Answers by problem documents to what `router` has nothing for. Apart from [`serve`], so that a guard can
 /// stand in front of these answers as well.
@@ -71,31 +81,27 @@ pub async fn serve(
     listener: TcpListener,
     tls: Option<Handshakes>,
     router: Router,
+    (bounds, hits): (ApiBounds, LimitMetrics),
     shutdown: CancellationToken,
     tasks: &TaskTracker,
 ) {
-    serve_within(LIMITS, listener, tls, router, shutdown, tasks).await;
-}
-
-async fn serve_within(
-    limits: Limits,
-    listener: TcpListener,
-    tls: Option<Handshakes>,
-    router: Router,
-    shutdown: CancellationToken,
-    tasks: &TaskTracker,
-) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let router = bounded_bodies(router, bounds.clone());
+    let places = Places::new(bounds.clone());
     let next = async || {
         // A client beyond the limit waits in the kernel's queue, which is bounded too.
-        let place = Arc::clone(&places).acquire_owned().await;
-        (place, listener.accept().await)
+        places.room().await;
+        listener.accept().await
     };
-    while let Some((place, accepted)) = shutdown.run_until_cancelled(next()).await {
+    while let Some(accepted) = shutdown.run_until_cancelled(next()).await {
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, from)) => {
+                let Some(place) = places.enter(from.ip()) else {
+                    // Closed without a word; the proxy listener has more to say.
+                    hits.hit("limits.client_connections");
+                    continue;
+                };
                 let (tls, router) = (tls.clone(), router.clone());
-                let served = connection(limits, stream, tls, router, shutdown.clone());
+                let served = connection(bounds.get(), stream, tls, router, shutdown.clone());
                 tasks.spawn(async move {
                     served.await;
                     drop(place);
@@ -109,8 +115,18 @@ async fn serve_within(
     }
 }
 
+/// Bounds what [`read_body`] reads.
+fn bounded_bodies(router: Router, bounds: ApiBounds) -> Router {
+    router.layer(map_request(move |request: Request| {
+        let ApiLimits { body_bytes, timeout, .. } = bounds.get();
+        std::future::ready(
+            request.map(|body| Body::new(BoundedBody::new(body, body_bytes, timeout))),
+        )
+    }))
+}
+
 async fn connection(
-    limits: Limits,
+    limits: ApiLimits,
     stream: TcpStream,
     tls: Option<Handshakes>,
     router: Router,
@@ -118,25 +134,27 @@ async fn connection(
 ) {
     // Without it small answers wait for the client's acknowledgement; if it fails they only do.
     let _ = stream.set_nodelay(true);
-    let Some(handshakes) = tls else { return requests(limits, stream, router, shutdown).await };
-    let handshake = shutdown.run_until_cancelled(handshakes.accept(stream));
+    let ApiLimits { timeout, handshake_timeout, .. } = limits;
+    let Some(handshakes) = tls else { return requests(timeout, stream, router, shutdown).await };
+    let handshake = shutdown.run_until_cancelled(handshakes.accept(stream, handshake_timeout));
     let Some(Some(stream)) = handshake.await else { return };
     let router = match tls::identity(&stream) {
         Some(identity) => router.layer(Extension(identity)),
         None => router,
     };
-    requests(limits, stream, router, shutdown).await;
+    requests(timeout, stream, router, shutdown).await;
 }
 
-async fn requests<S>(limits: Limits, stream: S, router: Router, shutdown: CancellationToken)
+/// `limit` is for the head of a request, for the rest between two, and for the client to take any part of an answer.
+async fn requests<S>(limit: Duration, stream: S, router: Router, shutdown: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {
-    let stream = TokioIo::new(WriteTimeout::new(stream, limits.write));
+    let stream = TokioIo::new(WriteTimeout::new(stream, limit));
     let mut served = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
+            .header_read_timeout(limit)
             .max_buf_size(HEAD_BYTES)
             .serve_connection(stream, TowerToHyperService::new(router))
     );
@@ -152,30 +170,21 @@ where
     }
 }
 
-/// Reads a whole body of at most [`BODY_BYTES`].
+/// Reads a whole body, as far as it is bounded by [`serve`].
 ///
 /// # Errors
 /// It is too large, took too long, or broke off.
 pub async fn read_body(body: Body) -> Result<Bytes, Problem> {
-    read_body_within(BODY_TIMEOUT, body).await
-}
-
-async fn read_body_within(limit: Duration, body: Body) -> Result<Bytes, Problem> {
-    let read = Limited::new(body, BODY_BYTES).collect();
-    match tokio::time::timeout(limit, read).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let detail = format!("the body is larger than {BODY_BYTES} bytes");
-            Err(Problem::new(Code::BodyTooLarge, detail))
-        }
-        Ok(Err(error)) => {
-            Err(Problem::new(Code::InvalidRequest, format!("the body broke off: {error}")))
-        }
-        Err(_) => {
-            let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
-            Err(Problem::new(Code::RequestTimeout, detail))
-        }
-    }
+    let read = body.collect().await.map_err(|error| {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<BodyError>());
+        let code = match cause {
+            Some(BodyError::TooLarge(_)) => Code::BodyTooLarge,
+            Some(BodyError::TooSlow(_)) => Code::RequestTimeout,
+            Some(BodyError::Broken(_)) | None => Code::InvalidRequest,
+        };
+        Problem::new(code, cause.map_or_else(|| error.to_string(), ToString::to_string))
+    })?;
+    Ok(read.to_bytes())
 }
 
 impl IntoResponse for Problem {

@@ -5,6 +5,7 @@
 //! the coordinator did not confirm an acquisition, a renewal or a release, which may then have
 //! happened; `not_forwarded` everywhere else.
 
+mod waiting;
 mod wire;
 
 use std::sync::Arc;
@@ -16,30 +17,27 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::{StatusCode, Uri, header};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use self::waiting::Waiting;
 use self::wire::{AcquireBody, HolderBody, LeaseBody, LeasesBody, ReleaseQuery, RenewBody};
 use crate::access::{Access, Caller, Listener, Scope, Verb};
 use crate::clock::{Clock, WallTime};
 use crate::coordinator::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released};
 use crate::fence::{Owner, Resource, Token};
-use crate::http_server::{self, PageQuery, ResourceName, parse_json, parse_query, read_body};
+use crate::http_server::{ApiBounds, PageQuery, ResourceName, parse_json, parse_query, read_body};
+use crate::metrics::LimitMetrics;
 use crate::problem::{Code, Problem, ProblemOutcome};
 
 /// The description of this API, as it is served at `/openapi.json`.
 pub const OPENAPI: &str = include_str!("lease_api/openapi.json");
-
-/// Acquisitions that wait here at a time. Each keeps a connection, and must leave some to the
-/// holders, who would lose their leases if they could not renew.
-const WAITING: usize = http_server::CONNECTIONS * 3 / 4;
 
 #[derive(Clone)]
 struct Api {
     coordinator: Arc<dyn Coordinator>,
     clock: Clock,
     metrics: LeaseMetrics,
-    waiting: Arc<Semaphore>,
+    waiting: Waiting,
     shutdown: CancellationToken,
 }
 
@@ -54,9 +52,10 @@ pub fn router(
     access: &Arc<Access>,
     clock: Clock,
     metrics: LeaseMetrics,
+    (bounds, hits): (ApiBounds, LimitMetrics),
     shutdown: CancellationToken,
 ) -> Router {
-    let waiting = Arc::new(Semaphore::new(WAITING));
+    let waiting = Waiting::new(bounds, hits);
     let router = Router::new()
         .route("/v1/leases", get(list))
         .route("/v1/leases/{resource}", post(acquire).get(show).delete(release))
@@ -96,7 +95,7 @@ impl Api {
         let acquired = if wait.is_zero() {
             acquisition.await
         } else {
-            let _place = self.waiting.try_acquire().map_err(|_| too_many_wait())?;
+            let _place = self.waiting.enter(resource)?;
             tokio::select! {
                 biased;
                 acquired = acquisition => acquired,
@@ -217,12 +216,6 @@ fn lease_lost(owner: &Owner, token: Token) -> Problem {
 
 fn lease_not_found() -> Problem {
     Problem::new(Code::LeaseNotFound, "nobody holds this lease; it was never acquired, or is over")
-}
-
-fn too_many_wait() -> Problem {
-    let detail =
-        format!("{WAITING} acquisitions are waiting already; ask again, or with wait_ms 0");
-    Problem::new(Code::Overloaded, detail)
 }
 
 fn shutting_down() -> Problem {

@@ -10,6 +10,7 @@ pub mod access;
 pub mod admin;
 mod batch;
 pub mod cli;
+mod client_address;
 pub mod clock;
 pub mod config;
 pub mod coordinator;

@@ -9,10 +9,12 @@ mod census;
 mod exemplar;
 mod fence;
 mod gateway;
+mod limits;
 mod marked;
 pub(crate) mod openmetrics;
 mod pool;
 mod process;
+mod reloads;
 mod store;
 mod timing;
 
@@ -24,8 +26,10 @@ pub use exemplar::Exemplars;
 pub(crate) use fence::Counted;
 pub use fence::FenceMetrics;
 pub use gateway::{GatewayMetrics, RouteMetrics};
+pub use limits::LimitMetrics;
 pub(crate) use pool::{Connections, PoolMetrics};
 pub use process::Process;
+pub use reloads::ReloadMetrics;
 pub use store::{Operation, StoreMetrics};
 pub(crate) use timing::Timing;
 

@@ -5,42 +5,52 @@
 //! and only then accept. Stop: unready, accept no more, finish what is in flight, cut what does
 //! not finish, give the grants back that are settled.
 
+mod apis;
 mod backend;
 mod coordinator;
+mod descriptors;
+mod listeners;
+mod reload;
 mod secured;
 mod traces;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prometheus::Registry;
-use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing_appender::non_blocking::ErrorCounter;
 
+use self::apis::Apis;
 use self::backend::Opened;
+use self::listeners::Listeners;
+use self::reload::{Present, Reloader, Reloads};
 use self::secured::Secured;
 use self::traces::Traces;
 use crate::access::Access;
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, Readiness};
 use crate::clock::Clock;
-use crate::config::{Config, Store};
+use crate::config::{Config, Loaded, Sources};
 use crate::coordinator::{
-    Coordinator, CoordinatorError, LeaseMetrics, Measured, PostgresStartError,
+    Coordinator, CoordinatorError, Guard, LeaseMetrics, Measured, PostgresStartError,
 };
 use crate::fences::{Fences, FencesParts};
-use crate::gateway::{Gateway, GatewayParts};
-use crate::metrics::{Census, Exemplars, FenceMetrics, GatewayMetrics, Limits, Process};
-use crate::store::{ConnectError, InstanceId, Kept, OpenError, StoreError};
-use crate::tls::{Handshakes, TlsError};
+use crate::gateway::{Connections, Gateway, GatewayParts};
+use crate::http_server::ApiBounds;
+use crate::metrics::{
+    Census, Exemplars, FenceMetrics, GatewayMetrics, LimitMetrics, Limits, Process, ReloadMetrics,
+};
+use crate::spans::Spans;
+use crate::store::{ConnectError, Kept, OpenError, StoreError};
+use crate::tls::TlsError;
 use crate::token_gauges::TokenGauges;
-use crate::{http_server, lease_api, live_file};
+use crate::{lease_api, live_file};
 
 /// For clients of the lease and admin listeners, and for the store, at the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -95,50 +105,58 @@ pub enum ServeError {
     Metrics(#[from] prometheus::Error),
 }
 
-struct Listeners {
-    proxy: TcpListener,
-    leases: TcpListener,
-    admin: TcpListener,
-}
-
 /// A gateway that serves.
 struct Running {
-    config: Arc<Config>,
+    config: Present,
+    reloads: Reloads,
     fences: Arc<Fences>,
     /// This instance's lease in the store, where it has one.
     kept: Option<Kept>,
     gateway: Gateway,
-    ready: Arc<AtomicBool>,
-    /// Ends the lease listener and the acquisitions that wait.
-    leases_closing: CancellationToken,
-    admin_closing: CancellationToken,
+    ready: Arc<Readiness>,
+    apis: Apis,
     accepting: JoinHandle<()>,
-    /// What answers on the lease and admin listeners.
-    api_tasks: TaskTracker,
     traces: Traces,
     /// What works for the store; ends when nobody can ask it any more.
     store_tasks: TaskTracker,
 }
 
-/// Serves until `shutdown`, then ends in good order. `log` counts lines of the log that were dropped.
+/// What the process is asked for from outside.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    /// To end.
+    pub shutdown: CancellationToken,
+    /// To load its configuration anew.
+    pub reload: Arc<Notify>,
+}
+
+/// Serves until it is asked to end, then ends in good order. `loaded` is what `sources` say; `log` counts lines of
+/// the log that were dropped.
 ///
 /// # Errors
 /// See [`ServeError`]. After the start nothing fails as a whole.
 pub async fn serve(
-    config: Config,
-    shutdown: CancellationToken,
+    loaded: Loaded,
+    sources: Sources,
+    asked: Requests,
     log: ErrorCounter,
 ) -> Result<(), ServeError> {
-    let running = Running::start(Arc::new(config), log).await?;
-    shutdown.cancelled().await;
+    let running = Running::start(loaded, sources, asked.reload, log).await?;
+    asked.shutdown.cancelled().await;
     running.stop().await;
     Ok(())
 }
 
 impl Running {
-    async fn start(config: Arc<Config>, log: ErrorCounter) -> Result<Running, ServeError> {
-        let clock = Clock::new();
-        let registry = Registry::new();
+    async fn start(
+        loaded: Loaded,
+        sources: Sources,
+        reload: Arc<Notify>,
+        log: ErrorCounter,
+    ) -> Result<Running, ServeError> {
+        let config = Arc::new(loaded.config.clone());
+        descriptors::provide(&config);
+        let (clock, registry) = (Clock::new(), Registry::new());
         let exemplars = Exemplars::new(clock);
         let mut traces = Traces::start(&config, clock, &registry)?;
         let fence_metrics = FenceMetrics::register(&registry, &exemplars)?;
@@ -151,54 +169,53 @@ impl Running {
             opened.begin(&config, clock, &registry, &lease_metrics, &store_tasks).await?;
         let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
         let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
-        let parts = backend.fences_parts(&config, clock, &coordinator, &fence_metrics);
+        let base = Base { config, clock, registry, exemplars };
+        let parts = backend.fences_parts(&base.config, clock, &coordinator, &fence_metrics);
         let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
-        let parts = GatewayParts {
-            config: Arc::clone(&config),
-            fences: Arc::clone(&fences),
-            clock,
-            metrics: GatewayMetrics::register(&registry, &exemplars, &fence_metrics)?,
-            spans: traces.spans.take(),
-            tls: secured.proxy(),
-            upstream_tls: secured.upstreams(),
-        };
-        let (gateway, acceptor) = Gateway::start(&parts).map_err(ServeError::Threads)?;
-        listeners.announce(&config.store, backend.instance());
-        let access = Access::new(config.access.credentials.clone(), clock, &registry)?;
-        let ready = Arc::new(AtomicBool::new(true));
-        let admin = Admin {
-            fences: Arc::clone(&fences),
-            connections: gateway.connections(),
-            tokens: Arc::new(token_gauges(&config, &fences, &coordinator)),
-            census: Arc::new(Census::register(&registry, limits(&config), log)?),
-            process: Arc::new(Process::register(&registry, clock)?),
-            exemplars,
-            registry: registry.clone(),
-            guard: backend.guard.clone(),
-            ready: Arc::clone(&ready),
-            open_metrics: config.access.open_metrics,
-        };
-        let (leases_closing, admin_closing) = (CancellationToken::new(), CancellationToken::new());
-        let leases =
-            lease_api::router(coordinator, &access, clock, lease_metrics, leases_closing.clone());
-        let api_tasks = TaskTracker::new();
-        spawn_count(measured, registry, admin_closing.clone(), &api_tasks);
-        api_tasks.spawn(live_file::watch(config.live_files(), admin_closing.clone()));
-        spawn_api(listeners.leases, secured.leases(), leases, &leases_closing, &api_tasks);
-        let admin = admin::router(admin, &access);
-        spawn_api(listeners.admin, secured.admin(), admin, &admin_closing, &api_tasks);
-        api_tasks.spawn(secured.watch(admin_closing.clone()));
+        let parts = base.gateway(&fences, &fence_metrics, &secured, traces.spans.take())?;
+        let limit_hits = parts.limit_hits.clone();
+        let (gateway, acceptor) = Gateway::start(parts).map_err(ServeError::Threads)?;
+        let apis = Apis::new(ApiBounds::new(base.config.limits.api), limit_hits);
+        listeners.announce(&base.config.store, backend.instance());
+        let census = Arc::new(Census::register(&base.registry, measures(&base.config), log)?);
+        let present = Present::new(Arc::clone(&base.config));
+        let reloads = Reloads::start(
+            reload,
+            Reloader {
+                sources: Arc::new(sources),
+                loaded: Arc::new(loaded),
+                present: present.clone(),
+                gateway: Arc::new(gateway.reconfigure()),
+                fences: Arc::clone(&fences),
+                api: apis.bounds.0.clone(),
+                census: Arc::clone(&census),
+                certificates: secured.certificates(),
+                clock,
+                metrics: ReloadMetrics::register(&base.registry, clock.wall())?,
+            },
+        );
+        let ready = Arc::new(Readiness::new(clock));
+        let observed = (&fences, gateway.connections(), backend.guard.clone());
+        let admin = base.admin(observed, &coordinator, Arc::clone(&ready), census)?;
+        let (bounds, closing) = (apis.bounds.clone(), apis.leases_closing.clone());
+        let access = Access::new(base.config.access.credentials.clone(), clock, &base.registry)?;
+        let leases = lease_api::router(coordinator, &access, clock, lease_metrics, bounds, closing);
+        apis.count_leases(measured, base.registry);
+        apis.leases(listeners.leases, secured.leases(), leases);
+        apis.admin(listeners.admin, secured.admin(), admin::router(admin, &access));
+        let live_files = live_file::watch(base.config.live_files(), apis.admin_closing.clone());
+        apis.tasks.spawn(live_files);
+        apis.tasks.spawn(secured.watch(apis.admin_closing.clone()));
         Ok(Running {
-            config,
+            config: present,
+            reloads,
             fences,
             kept,
             gateway,
             ready,
-            leases_closing,
-            admin_closing,
+            apis,
             accepting: tokio::spawn(acceptor.accept(listeners.proxy)),
-            api_tasks,
             traces,
             store_tasks,
         })
@@ -206,21 +223,17 @@ impl Running {
 
     async fn stop(self) {
         tracing::info!("shutting down: not ready any more");
-        self.ready.store(false, Ordering::Relaxed);
-        tokio::time::sleep(self.config.shutdown.unready).await;
+        self.ready.end();
+        self.reloads.stop().await;
+        let shutdown = self.config.get().shutdown.clone();
+        tokio::time::sleep(shutdown.unready).await;
         self.gateway.close();
         if let Err(error) = self.accepting.await {
             tracing::error!(%error, "accepting connections had failed");
         }
-        self.gateway.finish(self.config.shutdown.grace, &self.fences).await;
+        self.gateway.finish(shutdown.grace, &self.fences).await;
         self.traces.closing.cancel();
-        // Last, so that a worker can renew and release for as long as its writes are let through.
-        self.leases_closing.cancel();
-        self.admin_closing.cancel();
-        self.api_tasks.close();
-        if timeout(LAST_ANSWERS, self.api_tasks.wait()).await.is_err() {
-            tracing::warn!("a client of the lease or admin listener did not take its answer");
-        }
+        self.apis.stop(LAST_ANSWERS).await;
         match self.fences.give_back_all().await {
             Ok(0) => tracing::info!("shut down: all grants were given back"),
             Ok(kept) => tracing::warn!(
@@ -252,91 +265,62 @@ async fn admission(parts: FencesParts, tasks: &TaskTracker) -> Arc<Fences> {
     fences
 }
 
-/// Of the live leases, for as long as somebody may scrape it.
-fn spawn_count(
-    coordinator: Arc<Measured>,
+/// What everything is made of.
+struct Base {
+    config: Arc<Config>,
+    clock: Clock,
     registry: Registry,
-    closing: CancellationToken,
-    tasks: &TaskTracker,
-) {
-    tasks.spawn(async move {
-        if let Err(error) = coordinator.count_leases(&registry, closing).await {
-            tracing::error!(%error, "leases are not counted");
-        }
-    });
+    exemplars: Exemplars,
 }
 
-fn spawn_api(
-    listener: TcpListener,
-    tls: Option<Handshakes>,
-    router: axum::Router,
-    closing: &CancellationToken,
-    tasks: &TaskTracker,
-) {
-    let (closing, answers) = (closing.clone(), tasks.clone());
-    tasks.spawn(async move { http_server::serve(listener, tls, router, closing, &answers).await });
-}
-
-impl Listeners {
-    /// Binds all of them before any of them is served, so that a mistake in one is an error of the
-    /// start and not of the first client.
-    async fn bind(config: &Config) -> Result<Listeners, ServeError> {
-        Ok(Listeners {
-            proxy: bind("proxy", config.listen.proxy).await?,
-            leases: bind("leases", config.listen.leases).await?,
-            admin: bind("admin", config.listen.admin).await?,
+impl Base {
+    fn gateway(
+        &self,
+        fences: &Arc<Fences>,
+        metrics: &FenceMetrics,
+        secured: &Secured,
+        spans: Option<Spans>,
+    ) -> prometheus::Result<GatewayParts> {
+        let metrics = GatewayMetrics::register(&self.registry, &self.exemplars, metrics)?;
+        Ok(GatewayParts {
+            config: Arc::clone(&self.config),
+            fences: Arc::clone(fences),
+            clock: self.clock,
+            metrics: Arc::new(metrics),
+            limit_hits: LimitMetrics::register(&self.registry)?,
+            spans,
+            tls: secured.proxy(),
+            upstream_tls: secured.upstreams(),
         })
     }
 
-    fn announce(&self, store: &Store, instance: InstanceId) {
-        let address = |listener: &TcpListener| {
-            listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string())
+    fn admin(
+        &self,
+        (fences, connections, guard): (&Arc<Fences>, Connections, Option<Arc<Guard>>),
+        coordinator: &Arc<dyn Coordinator>,
+        ready: Arc<Readiness>,
+        census: Arc<Census>,
+    ) -> prometheus::Result<Admin> {
+        let tokens = TokenGauges {
+            resources: self.config.metrics.resources.clone(),
+            fences: Arc::clone(fences),
+            coordinator: Arc::clone(coordinator),
         };
-        tracing::info!(
-            proxy = address(&self.proxy),
-            leases = address(&self.leases),
-            admin = address(&self.admin),
-            store = match store {
-                Store::Sqlite(path) => path.display().to_string(),
-                Store::Postgres(settings) => settings.pooled.to_string(),
-            },
-            %instance,
-            version = env!("CARGO_PKG_VERSION"),
-            "listening"
-        );
+        Ok(Admin {
+            fences: Arc::clone(fences),
+            connections,
+            tokens: Arc::new(tokens),
+            census,
+            process: Arc::new(Process::register(&self.registry, self.clock)?),
+            exemplars: self.exemplars.clone(),
+            registry: self.registry.clone(),
+            guard,
+            ready,
+            open_metrics: self.config.access.open_metrics,
+        })
     }
 }
 
-async fn bind(name: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let hint = match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                "another process listens there; stop it, or choose another port".into()
-            }
-            io::ErrorKind::PermissionDenied => {
-                "this user may not use that port; choose one from 1024 on".into()
-            }
-            io::ErrorKind::AddrNotAvailable => {
-                "this machine does not have that address; use one of its own, or 0.0.0.0".into()
-            }
-            _ => error.to_string(),
-        };
-        ServeError::Bind { name, address, hint }
-    })
-}
-
-fn token_gauges(
-    config: &Config,
-    fences: &Arc<Fences>,
-    coordinator: &Arc<dyn Coordinator>,
-) -> TokenGauges {
-    TokenGauges {
-        resources: config.metrics.resources.clone(),
-        fences: Arc::clone(fences),
-        coordinator: Arc::clone(coordinator),
-    }
-}
-
-fn limits(config: &Config) -> Limits {
+fn measures(config: &Config) -> Limits {
     Limits { cells: config.limits.cells, connections: config.limits.connections }
 }

@@ -68,19 +68,29 @@ impl Gateway {
 
     /// The same on other cores.
     pub(crate) fn start_on(cores: &str, lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
-        Gateway::launch(cores, lab, backing, "")
+        Gateway::launch(cores, lab, backing, &Extra::default())
     }
 
     /// On the proxy's core, with these further keys of `[listen]`.
     pub(crate) fn listening(lab: &Lab<'_>, backing: &Backing, listen: &str) -> Result<Gateway> {
-        Gateway::launch(&lab.cores.proxy, lab, backing, listen)
+        let extra = Extra { listen, ..Extra::default() };
+        Gateway::launch(&lab.cores.proxy, lab, backing, &extra)
     }
 
-    fn launch(cores: &str, lab: &Lab<'_>, backing: &Backing, listen: &str) -> Result<Gateway> {
+    /// On the proxy's core with every limit by client and by route, none of which is ever reached.
+    pub(crate) fn start_limited(lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
+        let route = "concurrency = 1000000\nrate = \"1000000/s\"\n";
+        let tables = "[limits]\nclient_concurrency = 1000000\nclient_rate = \"1000000/s\"\n";
+        let extra = Extra { route, tables, ..Extra::default() };
+        Gateway::launch(&lab.cores.proxy, lab, backing, &extra)
+    }
+
+    fn launch(cores: &str, lab: &Lab<'_>, backing: &Backing, extra: &Extra<'_>) -> Result<Gateway> {
         let (proxy, leases, admin) = (free_address()?, free_address()?, free_address()?);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let config = lab.directory().join(format!("fencegate{number}.toml"));
-        fs::write(&config, configuration([proxy, leases, admin], listen, backing, lab.upstream))?;
+        let text = configuration([proxy, leases, admin], backing, lab.upstream, extra);
+        fs::write(&config, text)?;
         let mut command = pinned(cores, Path::new(env!("CARGO_BIN_EXE_fencegate")));
         command.args(["serve", "--config"]).arg(&config);
         let mut server = Server::start(&format!("fencegate{number}"), command, lab.directory())?;
@@ -100,13 +110,25 @@ pub(crate) fn own_file(lab: &Lab<'_>, name: &str) -> Backing {
     Backing::file(&store_file(lab, name))
 }
 
+/// What a configuration has beside the usual.
+#[derive(Default)]
+struct Extra<'a> {
+    /// Further keys of `[listen]`.
+    listen: &'a str,
+    /// Further keys of the fenced route.
+    route: &'a str,
+    /// Further tables.
+    tables: &'a str,
+}
+
 fn configuration(
     [proxy, leases, admin]: [SocketAddr; 3],
-    listen: &str,
     backing: &Backing,
     upstream: SocketAddr,
+    extra: &Extra<'_>,
 ) -> String {
     let Backing { store, coordinator } = backing;
+    let Extra { listen, route, tables } = extra;
     format!(
         r#"[listen]
 proxy  = "{proxy}"
@@ -129,6 +151,7 @@ name     = "held"
 path     = "/heldwith/{{id}}"
 resource = "held-{{id}}"
 upstream = "bare"
+{route}
 
 [[route]]
 name     = "ordered"
@@ -142,7 +165,7 @@ name     = "unfenced"
 path     = "/unfenced/{{id}}"
 upstream = "bare"
 fenced   = []
-"#,
+{tables}"#,
     )
 }
 

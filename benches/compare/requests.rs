@@ -27,6 +27,7 @@ enum Role {
     Fenced,
     Unfenced,
     Asking,
+    Limited,
     Shared,
 }
 
@@ -38,6 +39,7 @@ impl Role {
             Role::Fenced => "fenced",
             Role::Unfenced => "unfenced",
             Role::Asking => "auth_request",
+            Role::Limited => "limited",
             Role::Shared => "shared",
         }
     }
@@ -55,7 +57,7 @@ struct Comparison {
 
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
 
-const COMPARISONS: [Comparison; 6] = [
+const COMPARISONS: [Comparison; 7] = [
     Comparison {
         row: Row::Harness,
         what: "CPU/request, nginx / nginx",
@@ -85,6 +87,14 @@ const COMPARISONS: [Comparison; 6] = [
         what: "CPU/request, fenced / auth_request",
         ours: Role::Fenced,
         theirs: Role::Asking,
+        connections: &CONNECTIONS,
+        figure: cpu,
+    },
+    Comparison {
+        row: Row::Limits,
+        what: "CPU/request, with limits / without",
+        ours: Role::Limited,
+        theirs: Role::Fenced,
         connections: &CONNECTIONS,
         figure: cpu,
     },
@@ -218,6 +228,14 @@ impl Field {
             let servers = field.keep([server]);
             field.enter(Role::Fenced, proxy, fenced, servers.clone());
             field.enter(Role::Unfenced, proxy, unfenced, servers);
+        }
+        if has(Role::Limited) {
+            let Gateway { server, proxy, leases, .. } =
+                Gateway::start_limited(lab, &gateway::own_file(lab, "limited"))?;
+            let tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
+            let limited = script("limited", gateway::held_path, &tokens)?;
+            let servers = field.keep([server]);
+            field.enter(Role::Limited, proxy, limited, servers);
         }
         if has(Role::Shared) {
             let mut cluster = Cluster::start(lab, &lab.cores.proxy)?;

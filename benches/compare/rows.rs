@@ -23,6 +23,8 @@ pub(crate) enum Row {
     Startup,
     /// Memory of 100,000 active resources
     Memory,
+    /// CPU per request with limits by client and by route against none
+    Limits,
     /// A scrape of the metrics with 100,000 active resources
     Scrape,
     /// CPU per request with PostgreSQL, etcd and three instances against one machine's
@@ -98,6 +100,7 @@ impl Row {
             Row::Raises => "raises",
             Row::Startup => "startup",
             Row::Memory => "memory",
+            Row::Limits => "limits",
             Row::Scrape => "scrape",
             Row::Shared => "shared",
             Row::SharedRaises => "pg-raises",
@@ -124,6 +127,7 @@ impl Row {
             // "No growth", with room for the scatter of a few milliseconds.
             Row::Startup => (Some(AtMost(1.2)), None),
             Row::Memory => (Some(AtMost(64.0)), None),
+            Row::Limits => (Some(AtMost(1.05)), Some(AtMost(1.02))),
             Row::Scrape => (Some(AtMost(10.0)), None),
             Row::Shared => (Some(AtMost(1.05)), None),
             Row::SharedRaises => (Some(AtLeast(10.0)), None),

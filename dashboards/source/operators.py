@@ -27,7 +27,7 @@ def build():
         ("Leases", leases.panels()),
         ("Store and coordinator, as the gateways see them", outside.panels()),
         ("Instances", outside.instance_panels()),
-        ("Certificates", boundary.panels()),
+        ("Certificates, access, configuration", boundary.panels()),
     ]
     return dashboard("fencegate-operators", "Fencegate / Operators", DESCRIPTION, common_variables(), annotations(), rows)
 

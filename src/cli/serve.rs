@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 use tracing_appender::non_blocking::ErrorCounter;
 
-use crate::config::{self, Config, Loaded, ServeFlags};
+use crate::config::{self, Loaded, ServeFlags, Sources};
+use crate::serve::Requests;
 use crate::worker::exit;
 use crate::{serve, telemetry};
 
@@ -17,19 +17,19 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) fn main(args: &ServeArgs) -> ExitCode {
-    let Loaded { config, warnings, log, .. } =
-        match config::load(&args.flags.sources(std::env::vars_os())) {
-            Ok(loaded) => loaded,
-            Err(mistakes) => {
-                eprintln!("{mistakes}");
-                return exit::USAGE.into();
-            }
-        };
-    let log = telemetry::start(log);
-    for warning in warnings {
+    let sources = args.flags.sources(std::env::vars_os());
+    let loaded = match config::load(&sources) {
+        Ok(loaded) => loaded,
+        Err(mistakes) => {
+            eprintln!("{mistakes}");
+            return exit::USAGE.into();
+        }
+    };
+    let log = telemetry::start(loaded.log.clone());
+    for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    match run(config, log.dropped.clone()) {
+    match run(loaded, sources, log.dropped.clone()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fencegate serve: {error:#}");
@@ -38,27 +38,32 @@ pub(super) fn main(args: &ServeArgs) -> ExitCode {
     }
 }
 
-fn run(config: Config, log: ErrorCounter) -> anyhow::Result<()> {
+fn run(loaded: Loaded, sources: Sources, log: ErrorCounter) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
-        let shutdown = CancellationToken::new();
-        tokio::spawn(on_signal(shutdown.clone())?);
-        Ok(serve::serve(config, shutdown, log).await?)
+        let asked = Requests::default();
+        tokio::spawn(on_signal(asked.clone())?);
+        Ok(serve::serve(loaded, sources, asked, log).await?)
     });
     // Whatever still blocks must not keep the process: the grants are given back by now.
     runtime.shutdown_background();
     served
 }
 
-/// Begins the shutdown at SIGTERM or SIGINT.
-fn on_signal(shutdown: CancellationToken) -> std::io::Result<impl Future<Output = ()> + Send> {
+/// Begins the shutdown at SIGTERM or SIGINT, and a reload at each SIGHUP.
+fn on_signal(asked: Requests) -> std::io::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                // One that comes during a reload is kept for another one.
+                _ = hangup.recv() => asked.reload.notify_one(),
+            }
         }
-        shutdown.cancel();
+        asked.shutdown.cancel();
     })
 }

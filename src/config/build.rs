@@ -11,10 +11,10 @@ use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::values::StoreUrl;
 use super::{
-    Case, Config, Fenced, Forwarded, Limits, Listen, Metrics, Mode, Protocol, Route, Shutdown,
-    Store, Telemetry, Tokens, Upstream,
+    Case, Config, Fenced, Forwarded, Listen, Metrics, Mode, Protocol, Route, Shutdown, Store,
+    Telemetry, Tokens, Upstream,
 };
-use super::{access, check, coordinator, pattern, tls, values};
+use super::{access, check, coordinator, limits, pattern, tls, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 
 const KIB: u64 = 1024;
@@ -35,7 +35,7 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let upstreams = each(Section::Upstream, settings, mistakes, upstream);
     let names = names(settings, Section::Upstream);
     let routes = each(Section::Route, settings, mistakes, |reader| route(reader, &names));
-    let limits = limits(Reader::single(Section::Limits, settings, mistakes));
+    let limits = limits::limits(Reader::single(Section::Limits, settings, mistakes));
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
     let telemetry = telemetry(Reader::single(Section::Telemetry, settings, mistakes));
@@ -155,6 +155,8 @@ fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
     let settle = from.read("settle", values::positive_duration);
     let connect_timeout = from.read("connect_timeout", values::positive_duration);
     let idle = from.read("idle", values::duration);
+    let connections = from.read("connections", values::number(100_000));
+    let waiting = from.read("waiting", values::number(100_000));
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = from.read("protocol", values::choice(&protocols));
     let tls = tls::upstream(&mut from, url.as_ref(), protocol == Some(Protocol::Http2));
@@ -168,6 +170,8 @@ fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
         settle: settle?,
         connect_timeout: connect_timeout?,
         idle: idle?,
+        connections: connections?,
+        waiting: waiting?,
         credential: credential?,
     })
 }
@@ -197,6 +201,8 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
     let wait = from.read("wait", values::duration);
     let buffer = from.read("buffer", values::size(0, GIB));
     let max_body = from.read("max_body", values::size(1, 1024 * GIB));
+    let concurrency = from.read_optional("concurrency", values::number(1_000_000));
+    let rate = from.read_optional("rate", values::rate);
     Some(Route {
         name: name?,
         path: path?,
@@ -210,6 +216,8 @@ fn route(mut from: Reader<'_>, upstreams: &[(String, Origin)]) -> Option<Route> 
         wait: wait?,
         buffer_bytes: usize::try_from(buffer?).ok()?,
         body_bytes: max_body?,
+        concurrency: concurrency?,
+        rate: rate?,
     })
 }
 
@@ -243,32 +251,6 @@ fn route_upstream(from: &mut Reader<'_>, upstreams: &[(String, Origin)]) -> Opti
     }
 }
 
-fn limits(mut from: Reader<'_>) -> Option<Limits> {
-    // The HTTP library takes no smaller head buffer than 8 KiB.
-    let head_bytes = from.read("head_size", values::size(8 * KIB, 16 * 1024 * KIB));
-    let head_fields = from.read("head_fields", values::number(10_000));
-    let head_timeout = from.read("head_timeout", values::positive_duration);
-    let body_timeout = from.read("body_timeout", values::positive_duration);
-    let handshake_timeout = from.read("handshake_timeout", values::positive_duration);
-    let connections = from.read("connections", values::number(1_000_000));
-    let streams = from.read("streams", values::number(10_000));
-    let waiters = from.read("waiters", values::number(1_000_000));
-    let cells = from.read("cells", values::number(100_000_000));
-    let cell_idle = from.read("cell_idle", values::positive_duration);
-    Some(Limits {
-        head_bytes: usize::try_from(head_bytes?).ok()?,
-        head_fields: head_fields?,
-        head_timeout: head_timeout?,
-        body_timeout: body_timeout?,
-        handshake_timeout: handshake_timeout?,
-        connections: connections?,
-        streams: u32::try_from(streams?).ok()?,
-        waiters: waiters?,
-        cells: cells?,
-        cell_idle: cell_idle?,
-    })
-}
-
 fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {
     let unready = from.read("unready", values::duration);
     let grace = from.read("grace", values::duration);
@@ -276,9 +258,9 @@ fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {
 }
 
 fn telemetry(mut from: Reader<'_>) -> Option<Telemetry> {
-    let otlp = from.read_if_set("otlp", values::collector);
+    let otlp = from.read_optional("otlp", values::collector);
     let service = from.read("service", values::service);
-    Some(Telemetry { otlp: otlp.map_or(Some(None), |url| url.map(Some))?, service: service? })
+    Some(Telemetry { otlp: otlp?, service: service? })
 }
 
 fn metrics(mut from: Reader<'_>) -> Option<Metrics> {

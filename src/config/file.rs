@@ -9,34 +9,38 @@ use toml_edit::{Document, Item, TableLike, Value as Toml};
 use super::keys::{Key, Section, Slot};
 use super::mistakes::{Mistakes, Origin, nearest};
 use super::settings::{Settings, Value};
-pub(super) use crate::live_file::read_text;
+pub(crate) use crate::live_file::read_text;
 
 /// The name of a file as places show it: on one line.
 pub(super) fn shown_name(path: &Path) -> Arc<str> {
     path.to_string_lossy().replace(char::is_control, "?").into()
 }
 
-/// Reads the file at `path`. `false`: nothing of it is known, so nothing can be missing from it.
-pub(super) fn gather(path: &Path, settings: &mut Settings, mistakes: &mut Mistakes) -> bool {
+/// Reads the file at `path`, and gives its text. `None`: nothing of it is known, so nothing can be missing from it.
+pub(super) fn gather(
+    path: &Path,
+    settings: &mut Settings,
+    mistakes: &mut Mistakes,
+) -> Option<String> {
     let file = shown_name(path);
     let text = match read_text(path) {
         Ok(text) => text,
         Err(why) => {
             mistakes.push(&Origin::File { file, line: None }, why);
-            return false;
+            return None;
         }
     };
     match Document::parse(text.as_str()) {
         Ok(document) => {
             Walk { file, text: &text, settings, mistakes }.document(&document);
-            true
+            Some(text)
         }
         Err(error) => {
             let line = Some(line_of(&text, error.span()));
             // Only the message: the error's `Display` shows the line, which may hold a secret.
             let message = format!("this is not TOML: {}", error.message());
             mistakes.push(&Origin::File { file, line }, message);
-            false
+            None
         }
     }
 }

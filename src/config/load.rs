@@ -47,17 +47,21 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     /// What is logged.
     pub log: EnvFilter,
-    settings: Settings,
+    /// The file, if there is one, and its text, which may hold secrets.
+    pub file: Option<(PathBuf, String)>,
+    pub(super) settings: Settings,
 }
 
 /// Without the settings: one that was read from a file may be a secret.
 impl fmt::Debug for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Loaded { config, warnings, log, settings: _ } = self;
+        let Loaded { config, warnings, log, file, settings: _ } = self;
+        let file = file.as_ref().map(|(path, _)| path);
         f.debug_struct("Loaded")
             .field("config", config)
             .field("warnings", warnings)
             .field("log", log)
+            .field("file", &file)
             .finish()
     }
 }
@@ -79,11 +83,10 @@ pub fn load(sources: &Sources) -> Result<Loaded, Mistakes> {
     let mut mistakes = Mistakes::default();
     let mut settings = Settings::default();
     let path = path(sources, &mut mistakes);
-    let is_known =
-        path.as_deref().is_none_or(|path| file::gather(path, &mut settings, &mut mistakes));
+    let text = path.as_deref().map(|path| file::gather(path, &mut settings, &mut mistakes));
     environment::gather(&sources.environment, &mut settings, &mut mistakes);
     let log = log(sources, &mut mistakes);
-    if !is_known {
+    if let Some(None) = text {
         // What the file says is not known, so nothing can be said to be missing.
         return Err(mistakes.sorted());
     }
@@ -95,7 +98,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, Mistakes> {
     match (build::config(&settings, &mut mistakes), log) {
         (Some(config), Some(log)) if mistakes.is_empty() => {
             let warnings = check::warnings(&config, &settings);
-            Ok(Loaded { config, warnings, log, settings })
+            let file = path.zip(text.flatten());
+            Ok(Loaded { config, warnings, log, file, settings })
         }
         _ => Err(mistakes.sorted()),
     }

@@ -65,6 +65,18 @@ impl<'a> Reader<'a> {
         Some(self.noted(key, origin, read))
     }
 
+    /// Reads what need not be set; `None`: it is set, and could not be read.
+    pub(super) fn read_optional<T>(
+        &mut self,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<Option<T>> {
+        match self.read_if_set(name, parse) {
+            Some(read) => read.map(Some),
+            None => Some(None),
+        }
+    }
+
     /// Reads a list, element by element; `None`: it is not set.
     pub(super) fn read_list_if_set<T>(
         &mut self,

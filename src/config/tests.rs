@@ -1,6 +1,7 @@
 //! Tests of the loader, all through [`load`].
 
 mod access;
+mod changes;
 mod coordinator;
 mod documentation;
 mod environment;

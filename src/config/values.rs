@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::Rate;
 use super::file;
 use super::mistakes::{nearest, shown};
 use crate::coordinator::{InvalidPostgresUrl, PostgresAccess};
@@ -84,6 +85,18 @@ pub(super) fn number(most: usize) -> impl Fn(&str) -> Result<usize, String> {
             .filter(|number| is_plain && (1..=most).contains(number))
             .ok_or_else(|| format!("{} is no whole number from 1 to {most}", shown(text)))
     }
+}
+
+/// `100/s`, `6000/m`: so many in a second or a minute. What is saved up is at most one such time's.
+pub(super) fn rate(text: &str) -> Result<Rate, String> {
+    let wrong = || format!("{} is no rate, which is a whole number and /s or /m", shown(text));
+    let (count, per) = match text.split_once('/').ok_or_else(wrong)? {
+        (count, "s") => (count, Duration::from_secs(1)),
+        (count, "m") => (count, Duration::from_secs(60)),
+        _ => return Err(wrong()),
+    };
+    let count = number(1_000_000)(count)?;
+    Ok(Rate { count: u32::try_from(count).map_err(|_| wrong())?, per })
 }
 
 /// `127.0.0.1:8080`, `[::1]:8080`. Names are not resolved: what is listened on is to be plain.

@@ -246,7 +246,7 @@ impl Fences {
         token: Token,
     ) -> Result<OperatorRaise, Refused> {
         let slot = self.open_slot(resource).await?;
-        let _waiting = Waiting::enter(&slot.waiters, self.bounds.waiters)?;
+        let _waiting = Waiting::enter(&slot.waiters, self.bounds().waiters)?;
         self.load(&slot).await?;
         let _turn = turn(&slot).await?;
         let before = slot.cell().mark();

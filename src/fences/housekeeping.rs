@@ -187,8 +187,9 @@ impl Fences {
     /// Cells last used before this moment are given up: those idle for long, and the least
     /// recently used ones above the bound.
     fn oldest_kept(&self, now: Boottime) -> Boottime {
-        let idle_since = now - self.bounds.idle;
-        let surplus = self.slots.len().saturating_sub(self.bounds.cells);
+        let bounds = self.bounds();
+        let idle_since = now - bounds.idle;
+        let surplus = self.slots.len().saturating_sub(bounds.cells);
         if surplus == 0 {
             return idle_since;
         }

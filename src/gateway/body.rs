@@ -1,6 +1,7 @@
 //! Bodies on their way up and down.
 
-use std::collections::VecDeque;
+mod pieces;
+
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -9,10 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
+use self::pieces::Pieces;
+use super::load::Turn;
 use super::refusal::Refusal;
 use super::sending::chain;
 use super::upload::Upload;
@@ -34,9 +36,6 @@ pub(super) struct BodyLimits {
     pub(super) pause: Duration,
 }
 
-/// Parts of a body. A small one comes whole, and needs no room but this.
-type Chunks = SmallVec<[Bytes; 1]>;
-
 /// A request's body.
 pub(super) enum RequestBody {
     /// All of it was read before admission.
@@ -46,7 +45,7 @@ pub(super) enum RequestBody {
 }
 
 pub(super) struct Streamed {
-    read: VecDeque<Bytes>,
+    read: Option<Bytes>,
     rest: Upload,
     bytes_left: u64,
     limit_bytes: u64,
@@ -84,7 +83,7 @@ pub(super) async fn read(
         return Err(too_large(limits));
     }
     if announced > limits.buffer_bytes as u64 {
-        return Ok(RequestBody::stream(Chunks::new(), body, limits));
+        return Ok(RequestBody::stream(Pieces::default(), body, limits));
     }
     watch.until(limits.until);
     within(watch, clock, pin!(collect(body, limits))).await.unwrap_or(Err(Refusal::RequestTimeout))
@@ -95,37 +94,28 @@ const fn too_large(limits: BodyLimits) -> Refusal {
 }
 
 async fn collect(mut body: Upload, limits: BodyLimits) -> Result<RequestBody, Refusal> {
-    let mut read = Chunks::new();
-    let mut length = 0;
+    let mut read = Pieces::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Refusal::BodyBroken(chain(&error)))?;
         // Trailers end here: no field of theirs is needed upstream, and some must not go on.
         let Ok(data) = frame.into_data() else { continue };
-        length += data.len();
         read.push(data);
-        if length as u64 > limits.body_bytes {
+        if read.len() as u64 > limits.body_bytes {
             return Err(too_large(limits));
         }
         if body.is_end_stream() {
             break;
         }
-        if length > limits.buffer_bytes {
+        if read.len() > limits.buffer_bytes {
             return Ok(RequestBody::stream(read, body, limits));
         }
     }
-    if read.len() <= 1 {
-        return Ok(RequestBody::Whole(read.pop()));
-    }
-    let mut whole = Vec::with_capacity(length);
-    for data in read {
-        whole.extend_from_slice(&data);
-    }
-    Ok(RequestBody::Whole(Some(whole.into())))
+    Ok(RequestBody::Whole(read.whole()))
 }
 
 impl RequestBody {
-    fn stream(read: Chunks, rest: Upload, limits: BodyLimits) -> RequestBody {
-        RequestBody::Stream(Box::new(Streamed::new(read.into_iter().collect(), rest, limits)))
+    fn stream(read: Pieces, rest: Upload, limits: BodyLimits) -> RequestBody {
+        RequestBody::Stream(Box::new(Streamed::new(read.whole(), rest, limits)))
     }
 
     /// Tells when a streamed body was handed over whole; `None` for one that is whole already.
@@ -138,7 +128,7 @@ impl RequestBody {
 }
 
 impl Streamed {
-    fn new(read: VecDeque<Bytes>, rest: Upload, limits: BodyLimits) -> Streamed {
+    fn new(read: Option<Bytes>, rest: Upload, limits: BodyLimits) -> Streamed {
         Streamed {
             read,
             rest,
@@ -152,7 +142,7 @@ impl Streamed {
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        if let Some(data) = self.read.pop_front() {
+        if let Some(data) = self.read.take() {
             return Poll::Ready(Some(Ok(data)));
         }
         loop {
@@ -223,7 +213,7 @@ impl Body for RequestBody {
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
             }
             RequestBody::Stream(stream) => {
-                let read: u64 = stream.read.iter().map(|data| data.len() as u64).sum();
+                let read = stream.read.as_ref().map_or(0, |data| data.len() as u64);
                 match stream.rest.size_hint().exact() {
                     Some(rest) => SizeHint::with_exact(read + rest),
                     None => SizeHint::new(),
@@ -235,7 +225,7 @@ impl Body for RequestBody {
 
 impl Streamed {
     fn is_end(&self) -> bool {
-        self.read.is_empty() && self.rest.is_end_stream()
+        self.read.is_none() && self.rest.is_end_stream()
     }
 }
 
@@ -243,6 +233,8 @@ impl Streamed {
 pub(super) struct ResponseBody {
     content: Content,
     watch: Option<Arc<Watch>>,
+    /// The request counts as under way until its answer was read.
+    _turn: Turn,
 }
 
 enum Content {
@@ -254,7 +246,7 @@ enum Content {
 
 impl ResponseBody {
     pub(super) const fn own(data: Bytes) -> ResponseBody {
-        ResponseBody { content: Content::Own(Some(data)), watch: None }
+        ResponseBody { content: Content::Own(Some(data)), watch: None, _turn: Turn::FREE }
     }
 
     pub(super) fn upstream(body: Incoming, connection: Connection) -> ResponseBody {
@@ -262,7 +254,16 @@ impl ResponseBody {
         if body.is_end_stream() {
             reuse(&mut connection);
         }
-        ResponseBody { content: Content::Upstream(body, connection), watch: None }
+        ResponseBody {
+            content: Content::Upstream(body, connection),
+            watch: None,
+            _turn: Turn::FREE,
+        }
+    }
+
+    pub(super) fn counted_as(mut self, turn: Turn) -> ResponseBody {
+        self._turn = turn;
+        self
     }
 
     pub(super) fn watched_by(mut self, watch: Arc<Watch>) -> ResponseBody {

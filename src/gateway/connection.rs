@@ -6,6 +6,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,13 +20,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::either::Either;
 
 use super::client::Client;
-use super::client_stream::ClientStream;
+use super::client_stream::{ClientStream, Unread};
 use super::door::Arrived;
 use super::framing::{Framed, Verdict, Violation};
 use super::preface::{self, Speaks};
 use super::service::Worker;
+use super::threads::Thread;
 use super::vigil::Vigils;
-use super::watch::Watch;
+use super::watch::{Tenancy, Watch};
 use super::{http2, last_words};
 use crate::problem::Code;
 
@@ -36,44 +38,55 @@ pub(super) struct HeadLimits {
     pub(super) fields: usize,
     /// Requests at the same time on one HTTP/2 connection.
     pub(super) streams: u32,
+    /// Requests that a client may take back on one, see [`http2`].
+    pub(super) resets: usize,
 }
 
 /// Serves a connection until its end.
-pub(super) async fn serve(
-    arrived: Arrived,
-    worker: Arc<Worker>,
-    limits: HeadLimits,
-    vigils: &Arc<Vigils>,
-) {
-    let Arrived { stream, client, is_http2 } = arrived;
+pub(super) async fn serve(stream: Unread, address: SocketAddr, thread: &Arc<Thread>) {
+    let worker = thread.current();
+    // Before the handshake: who only begins many of them has no more places than others.
+    let Some(entered) = worker.clients.enter(address.ip()) else {
+        return turn_away(stream, &worker, "limits.client_connections");
+    };
+    let opening = worker.door.open(stream, address, &thread.vigils.closing);
+    let Some(Arrived { stream, client, is_http2 }) = opening.await else { return };
+    let tenancy = Arc::new(Tenancy {
+        client: Arc::clone(&entered.client),
+        since: worker.clock.now(),
+        requests: worker.requests,
+    });
     let client = Arc::new(client);
     let stream = if is_http2 {
         stream
     } else {
-        match serve_http1(stream, &client, &worker, limits, vigils).await {
+        match serve_http1(stream, &client, Arc::clone(&tenancy), &worker, thread).await {
             Some(stream) => stream,
             None => return,
         }
     };
-    http2::serve(stream, client, worker, limits, vigils).await;
+    http2::serve(stream, client, tenancy, worker, thread).await;
 }
 
 /// Serves HTTP/1.1 until the connection's end, or gives the stream back when it turns out to speak HTTP/2.
 async fn serve_http1(
     stream: ClientStream,
     client: &Arc<Client>,
+    tenancy: Arc<Tenancy>,
     worker: &Arc<Worker>,
-    limits: HeadLimits,
-    vigils: &Vigils,
+    thread: &Arc<Thread>,
 ) -> Option<ClientStream> {
+    let (limits, vigils) = (worker.head, &thread.vigils);
     let (runtime, tasks) = (worker.runtime.clone(), worker.tasks.clone());
-    let watch = Arc::new(Watch::new(Arc::clone(client), runtime, tasks));
+    let watch = Arc::new(Watch::new(Arc::clone(client), tenancy, runtime, tasks));
     let _enrolled = vigils.enrol(&watch);
     let watched = Watched::new(stream, Arc::clone(&watch));
     let io = TokioIo::new(Framed::new(watched, &watch, limits.bytes));
-    let (for_service, serving) = (Arc::clone(&watch), Arc::clone(worker));
-    let service =
-        service_fn(move |request| Arc::clone(&serving).serve(Arc::clone(&for_service), request));
+    let (for_service, thread) = (Arc::clone(&watch), Arc::clone(thread));
+    let serving = Arc::clone(worker);
+    let service = service_fn(move |request| {
+        thread.successor(&serving).serve(Arc::clone(&for_service), request)
+    });
     // The one place where an HTTP/1 connection is made of bytes.
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
@@ -166,6 +179,21 @@ where
 {
     fn shut_down(self: Pin<&mut Self>) {
         self.graceful_shutdown();
+    }
+}
+
+/// Tells a client, if not too many are being told already, that its connection is one too many. Over TLS it is
+/// only closed: it has not come through the door.
+pub(super) fn turn_away(stream: Unread, worker: &Arc<Worker>, limit: &'static str) {
+    let problem = worker.refuse_connection(limit);
+    if worker.door.tls.is_some() {
+        return;
+    }
+    if let Ok(place) = Arc::clone(&worker.last_words).try_acquire_owned() {
+        worker.tasks.spawn(async move {
+            last_words::say(ClientStream::Left(stream), &problem).await;
+            drop(place);
+        });
     }
 }
 

@@ -41,33 +41,42 @@ pub(super) struct Arrived {
 }
 
 impl Door {
-    /// `None`: the client did not come through, in time or before the gateway was `closing`. It has asked for
-    /// nothing yet.
-    pub(super) async fn enter(
+    /// Who a client is, and its bytes from then on; `None`: it did not say that in time or before the gateway was
+    /// `closing`. It has asked for nothing yet.
+    pub(super) async fn receive(
         &self,
         mut socket: TcpStream,
         peer: SocketAddr,
         closing: &CancellationToken,
-    ) -> Option<Arrived> {
+    ) -> Option<(Unread, SocketAddr)> {
         let _ = socket.set_nodelay(true);
-        let (mut address, mut unread) = (peer, Vec::new());
-        if contains(&self.proxy_protocol_from, peer.ip()) {
-            let header = timeout(self.limit, proxied(&mut socket));
-            match closing.run_until_cancelled(header).await? {
-                Ok(Ok((source, rest))) => (address, unread) = (source.unwrap_or(peer), rest),
-                Ok(Err(error)) => {
-                    tracing::warn!(%peer, %error, "a connection without a PROXY protocol header was closed");
-                    return None;
-                }
-                Err(_) => return None,
-            }
+        if !contains(&self.proxy_protocol_from, peer.ip()) {
+            return Some((Unread::new(socket, Vec::new()), peer));
         }
-        let stream = Unread::new(socket, unread);
+        let header = timeout(self.limit, proxied(&mut socket));
+        match closing.run_until_cancelled(header).await? {
+            Ok(Ok((source, rest))) => Some((Unread::new(socket, rest), source.unwrap_or(peer))),
+            Ok(Err(error)) => {
+                tracing::warn!(%peer, %error, "a connection without a PROXY protocol header was closed");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Lets it in; `None`: the handshake did not end in time or before the gateway was `closing`.
+    pub(super) async fn open(
+        &self,
+        stream: Unread,
+        address: SocketAddr,
+        closing: &CancellationToken,
+    ) -> Option<Arrived> {
         let client = Client::new(address, &self.trusted_proxies, self.tls.is_some());
         let Some(handshakes) = &self.tls else {
             return Some(Arrived { stream: Either::Left(stream), client, is_http2: false });
         };
-        let stream = closing.run_until_cancelled(handshakes.accept(stream)).await??;
+        let handshake = handshakes.accept(stream, self.limit);
+        let stream = closing.run_until_cancelled(handshake).await??;
         let is_http2 = tls::is_http2(&stream);
         Some(Arrived { stream: Either::Right(Box::new(stream)), client, is_http2 })
     }

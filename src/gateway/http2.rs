@@ -27,8 +27,8 @@ use super::client::Client;
 use super::client_stream::ClientStream;
 use super::connection::{HeadLimits, Serving, until_end};
 use super::service::Worker;
-use super::vigil::Vigils;
-use super::watch::Watch;
+use super::threads::Thread;
+use super::watch::{Tenancy, Watch};
 use crate::problem::Code;
 
 /// What a client may send before it is read: of one stream, and of all of a connection.
@@ -40,20 +40,19 @@ const SEND_BUFFER_BYTES: usize = 256 * 1024;
 const UNSEEN_RESETS: usize = 20;
 /// Streams that were reset here because the client broke the protocol.
 const ERRORS: usize = 64;
-/// Streams that a client reset before they were answered, less those that were answered. Beyond it the connection
-/// ends: what a stream began may go on without it, so that the bound on streams alone would bound nothing.
-const RESETS: usize = 100;
-
 /// The streams of one connection.
 struct Streams {
+    thread: Arc<Thread>,
     worker: Arc<Worker>,
-    vigils: Arc<Vigils>,
     client: Arc<Client>,
+    tenancy: Arc<Tenancy>,
     /// Of the connection.
     watch: Arc<Watch>,
     /// Of the stream that hyper has made a future for, and not handed to be run yet.
     next: Mutex<Option<Arc<Watch>>>,
     open: AtomicUsize,
+    /// Streams that the client reset before they were answered, less those that were answered. Beyond their limit the
+    /// connection ends: what a stream began may go on without it, so that the bound on streams alone would bound nothing.
     resets: AtomicUsize,
 }
 
@@ -65,16 +64,18 @@ struct Crew(Arc<Streams>);
 pub(super) async fn serve(
     stream: ClientStream,
     client: Arc<Client>,
+    tenancy: Arc<Tenancy>,
     worker: Arc<Worker>,
-    limits: HeadLimits,
-    vigils: &Arc<Vigils>,
+    thread: &Arc<Thread>,
 ) {
-    let watch = new_watch(&client, &worker);
+    let (limits, vigils) = (worker.head, &thread.vigils);
+    let watch = new_watch(&client, &tenancy, &worker);
     let _enrolled = vigils.enrol(&watch);
     let streams = Arc::new(Streams {
+        thread: Arc::clone(thread),
         worker,
-        vigils: Arc::clone(vigils),
         client,
+        tenancy,
         watch: Arc::clone(&watch),
         next: Mutex::new(None),
         open: AtomicUsize::new(0),
@@ -83,9 +84,10 @@ pub(super) async fn serve(
     let io = TokioIo::new(Flow { stream, watch: Arc::clone(&watch) });
     let for_service = Arc::clone(&streams);
     let service = service_fn(move |request| {
-        let watch = new_watch(&for_service.client, &for_service.worker);
+        let Streams { thread, worker, client, tenancy, .. } = &*for_service;
+        let watch = new_watch(client, tenancy, worker);
         *for_service.next() = Some(Arc::clone(&watch));
-        one(Arc::clone(&for_service.worker), watch, limits, request)
+        one(thread.successor(worker), watch, limits, request)
     });
     let connection = http2::Builder::new(Crew(Arc::clone(&streams)))
         .max_concurrent_streams(limits.streams)
@@ -96,7 +98,7 @@ pub(super) async fn serve(
         .max_pending_accept_reset_streams(UNSEEN_RESETS)
         .max_local_error_reset_streams(ERRORS)
         .serve_connection(io, service);
-    let connection = Bounded { connection, streams };
+    let connection = Bounded { connection, streams, is_closing: false };
     // However it ends: h2 has told the client why, and no request is lost that was answered.
     let _ = until_end(pin!(connection), &watch, vigils).await;
 }
@@ -119,8 +121,9 @@ async fn one(
     Ok(answer.map(|body| StreamBody { body, watch }))
 }
 
-fn new_watch(client: &Arc<Client>, worker: &Worker) -> Arc<Watch> {
-    Arc::new(Watch::new(Arc::clone(client), worker.runtime.clone(), worker.tasks.clone()))
+fn new_watch(client: &Arc<Client>, tenancy: &Arc<Tenancy>, worker: &Worker) -> Arc<Watch> {
+    let (runtime, tasks) = (worker.runtime.clone(), worker.tasks.clone());
+    Arc::new(Watch::new(Arc::clone(client), Arc::clone(tenancy), runtime, tasks))
 }
 
 impl Streams {
@@ -140,14 +143,19 @@ impl Streams {
         let resets = self.resets.load(Ordering::Relaxed);
         let resets = if was_answered { resets.saturating_sub(1) } else { resets + 1 };
         self.resets.store(resets, Ordering::Relaxed);
-        if resets > RESETS {
+        if self.has_reset_too_many() {
             self.watch.call();
         }
     }
 
+    fn has_reset_too_many(&self) -> bool {
+        self.resets.load(Ordering::Relaxed) > self.worker.head.resets
+    }
+
     /// Works on a stream until it ends, or its client has used up its time. Dropped, it is reset.
     async fn run(self: Arc<Streams>, watch: Arc<Watch>, stream: impl Future<Output = ()>) {
-        let enrolled = self.vigils.enrol(&watch);
+        let vigils = &self.thread.vigils;
+        let enrolled = vigils.enrol(&watch);
         {
             // Its end is also that of the answer, which tells the watch when it goes.
             let mut stream = pin!(stream);
@@ -162,7 +170,7 @@ impl Streams {
                     return Poll::Ready(());
                 }
                 let is_called = is_called || watch.is_called();
-                let is_over = || self.vigils.abort.is_cancelled() || self.vigils.is_overdue(&watch);
+                let is_over = || vigils.abort.is_cancelled() || vigils.is_overdue(&watch);
                 if is_called && is_over() { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
@@ -184,29 +192,37 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Crew {
     }
 }
 
-/// A connection that ends when its client only resets what it opens.
+/// A connection that ends when its client only resets what it opens, and after its last request.
 struct Bounded<C> {
     connection: C,
     streams: Arc<Streams>,
+    /// The client knows that there will be no further request.
+    is_closing: bool,
 }
 
 impl<C: Serving + Unpin> Future for Bounded<C> {
     type Output = hyper::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.streams.resets.load(Ordering::Relaxed) > RESETS {
+        if self.streams.has_reset_too_many() {
             tracing::warn!(
                 client = %self.streams.client.address,
                 "an HTTP/2 connection was closed: its client reset too many requests"
             );
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.connection).poll(cx)
+        let polled = Pin::new(&mut self.connection).poll(cx);
+        if polled.is_pending() && self.streams.watch.is_spent() && !self.is_closing {
+            self.as_mut().shut_down();
+            return Pin::new(&mut self.connection).poll(cx);
+        }
+        polled
     }
 }
 
 impl<C: Serving + Unpin> Serving for Bounded<C> {
     fn shut_down(mut self: Pin<&mut Self>) {
+        self.is_closing = true;
         Pin::new(&mut self.connection).shut_down();
     }
 }

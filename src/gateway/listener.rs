@@ -6,30 +6,27 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Builder;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use super::connection::{self, HeadLimits};
-use super::door::Door;
-use super::route::RouteTable;
-use super::service::Worker;
-use super::upstream::Upstream;
-use super::vigil::Vigils;
-use super::watch::Patience;
+use super::client_stream::Unread;
+use super::connection;
+use super::load::Clients;
+use super::reload::Reconfigure;
+use super::threads::{Thread, Workshop};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fences::Fences;
-use crate::metrics::GatewayMetrics;
+use crate::metrics::{GatewayMetrics, LimitMetrics};
 use crate::spans::Spans;
 use crate::tls::{ClientTls, Handshakes};
-use crate::trace::TraceIds;
 
 /// Connections on their way to a thread.
 const HANDED_OVER: usize = 256;
@@ -41,19 +38,28 @@ const LATE_CONNECTIONS: usize = 1024;
 /// For writes that were cut to be counted as in doubt.
 const LAST_STEPS: Duration = Duration::from_secs(2);
 
-/// A connection, its other end, and its place within the bound.
-type Dealt = (StdTcpStream, SocketAddr, OwnedSemaphorePermit);
+/// A connection on its way to a thread.
+struct Dealt {
+    stream: StdTcpStream,
+    /// Its other end.
+    peer: SocketAddr,
+    /// `None`: it is one too many, and only to be told so.
+    place: Option<Place>,
+}
 
 /// What a gateway is made of.
+#[derive(Clone)]
 pub struct GatewayParts {
-    /// The configuration.
+    /// The configuration in use.
     pub config: Arc<Config>,
     /// Admission.
     pub fences: Arc<Fences>,
     /// Time.
     pub clock: Clock,
     /// What is counted.
-    pub metrics: GatewayMetrics,
+    pub metrics: Arc<GatewayMetrics>,
+    /// How often limits were reached.
+    pub limit_hits: LimitMetrics,
     /// Takes the spans of decisions, where there is a collector.
     pub spans: Option<Spans>,
     /// TLS of the listener, if it has one.
@@ -64,11 +70,19 @@ pub struct GatewayParts {
 
 /// The running threads.
 pub struct Gateway {
-    connections: Connections,
+    core: Arc<Core>,
     /// Closed when the last thread has ended.
     done: mpsc::Receiver<()>,
     closing: CancellationToken,
     abort: CancellationToken,
+}
+
+/// What a new configuration changes.
+pub(super) struct Core {
+    pub(super) threads: Vec<Arc<Thread>>,
+    pub(super) workshop: Mutex<Workshop>,
+    pub(super) clients: Arc<Clients>,
+    pub(super) connections: Connections,
 }
 
 /// Deals connections out to the threads.
@@ -80,94 +94,61 @@ pub struct Acceptor {
 }
 
 /// Counts client connections, and bounds them.
-#[derive(Clone)]
-pub struct Connections {
-    limit: usize,
-    places: Arc<Semaphore>,
+#[derive(Clone, Default)]
+pub struct Connections(Arc<Count>);
+
+#[derive(Default)]
+struct Count {
+    limit: AtomicUsize,
+    open: AtomicUsize,
 }
+
+/// A connection's place within the bound.
+struct Place(Arc<Count>);
 
 impl Gateway {
     /// Starts the threads. They serve what the acceptor deals them.
     ///
     /// # Errors
     /// A thread or its runtime cannot be made.
-    pub fn start(parts: &GatewayParts) -> io::Result<(Gateway, Acceptor)> {
-        let limit = parts.config.limits.connections;
-        let connections = Connections { limit, places: Arc::new(Semaphore::new(limit)) };
+    pub fn start(parts: GatewayParts) -> io::Result<(Gateway, Acceptor)> {
+        let config = Arc::clone(&parts.config);
+        let connections = Connections::default();
+        connections.allow(config.limits.connections);
+        parts.metrics.configure(&config, None);
         let (alive, done) = mpsc::channel(1);
-        let closing = CancellationToken::new();
-        let gateway = Gateway {
-            connections: connections.clone(),
-            done,
-            closing: closing.clone(),
-            abort: CancellationToken::new(),
-        };
-        let mut queues = Vec::new();
-        for number in 0..parts.config.listen.workers {
+        let (closing, abort) = (CancellationToken::new(), CancellationToken::new());
+        let clients = Clients::new(parts.clock, config.limits.client_connections);
+        let mut workshop =
+            Workshop { parts, clients: Arc::clone(&clients), loads: Default::default() };
+        workshop.open(&config);
+        let (mut queues, mut threads) = (Vec::new(), Vec::new());
+        for number in 0..config.listen.workers {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let worker = workshop.first(&config, runtime.handle().clone())?;
+            let thread = Arc::new(Thread::new(worker, closing.clone(), abort.clone()));
             let (queue, dealt) = mpsc::channel(HANDED_OVER);
+            spawn(number, runtime, &thread, dealt, alive.clone())?;
+            threads.push(thread);
             queues.push(queue);
-            gateway.thread(number, parts, dealt, alive.clone())?;
         }
-        Ok((gateway, Acceptor { queues, connections, closing }))
-    }
-
-    fn thread(
-        &self,
-        number: usize,
-        parts: &GatewayParts,
-        dealt: mpsc::Receiver<Dealt>,
-        alive: mpsc::Sender<()>,
-    ) -> io::Result<()> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let limits = &parts.config.limits;
-        let upstreams = parts
-            .config
-            .upstreams
-            .iter()
-            .zip(&parts.upstream_tls)
-            .map(|(upstream, tls)| {
-                let runtime = runtime.handle().clone();
-                Arc::new(Upstream::new(upstream, tls.clone(), parts.clock, runtime))
-            })
-            .collect();
-        let worker = Arc::new(Worker {
-            fences: Arc::clone(&parts.fences),
-            // A table for each thread: counting references to shared routes would make the threads
-            // wait for each other.
-            routes: RouteTable::new(&parts.config, &parts.metrics).map_err(io::Error::other)?,
-            upstreams,
-            body_timeout: limits.body_timeout,
-            clock: parts.clock,
-            traces: TraceIds::new(),
-            spans: parts.spans.clone(),
-            tasks: TaskTracker::new(),
-            runtime: runtime.handle().clone(),
-            forwarded: parts.config.listen.forwarded,
-        });
-        let head = HeadLimits {
-            bytes: limits.head_bytes,
-            fields: limits.head_fields,
-            streams: limits.streams,
-        };
-        let door = door(parts);
-        let vigils = Vigils::new(
-            period(&parts.config),
-            Patience { head: limits.head_timeout, answer: limits.body_timeout },
-            self.closing.clone(),
-            self.abort.clone(),
-        );
-        std::thread::Builder::new().name(format!("proxy-{number}")).spawn(move || {
-            runtime.block_on(work(worker, door, head, dealt, &Arc::new(vigils)));
-            drop(runtime);
-            drop(alive);
-        })?;
-        Ok(())
+        let acceptor =
+            Acceptor { queues, connections: connections.clone(), closing: closing.clone() };
+        let workshop = Mutex::new(workshop);
+        let core = Arc::new(Core { threads, workshop, clients, connections });
+        Ok((Gateway { core, done, closing, abort }, acceptor))
     }
 
     /// Client connections that are open.
     #[must_use]
     pub fn connections(&self) -> Connections {
-        self.connections.clone()
+        self.core.connections.clone()
+    }
+
+    /// Takes new configurations over. To be dropped before [`Gateway::finish`].
+    #[must_use]
+    pub fn reconfigure(&self) -> Reconfigure {
+        Reconfigure(Arc::clone(&self.core))
     }
 
     /// Ends [`Acceptor::accept`], and every connection after the request in work.
@@ -205,14 +186,19 @@ impl Acceptor {
                 () = self.closing.cancelled() => return,
             };
             accepted_late += usize::from(self.closing.is_cancelled());
-            match accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
+            let accepted = accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer)));
+            match accepted {
                 Ok(_) if accepted_late > LATE_CONNECTIONS => return,
-                // One that finds no place before the end is closed; nothing of it was read.
-                Ok((stream, peer)) => tokio::select! {
-                    biased;
-                    () = self.deal(queue, stream, peer) => {}
-                    () = self.closing.cancelled() => {}
-                },
+                Ok((stream, peer)) => {
+                    let dealt = Dealt { stream, peer, place: self.connections.enter() };
+                    // One that does not reach its thread before the end is closed; nothing of it was read.
+                    tokio::select! {
+                        biased;
+                        // A thread that is gone takes nothing; the client sees a closed connection.
+                        _ = queue.send(dealt) => {}
+                        () = self.closing.cancelled() => {}
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(BREATH).await;
@@ -220,73 +206,75 @@ impl Acceptor {
             }
         }
     }
-
-    async fn deal(&self, queue: &mpsc::Sender<Dealt>, stream: StdTcpStream, peer: SocketAddr) {
-        // Asked for only now, so that a place taken is a connection that is open.
-        let place = Arc::clone(&self.connections.places).acquire_owned().await;
-        if let Ok(place) = place {
-            // A thread that is gone takes nothing; the client sees a closed connection.
-            let _ = queue.send((stream, peer, place)).await;
-        }
-    }
 }
 
 impl Connections {
+    /// Lets so many be open from now on; none is closed.
+    pub(super) fn allow(&self, limit: usize) {
+        self.0.limit.store(limit, Ordering::Relaxed);
+    }
+
+    fn enter(&self) -> Option<Place> {
+        let place = Place(Arc::clone(&self.0));
+        let open = self.0.open.fetch_add(1, Ordering::Relaxed);
+        (open < self.0.limit.load(Ordering::Relaxed)).then_some(place)
+    }
+
     /// How many are open.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.limit - self.places.available_permits()
+        self.0.open.load(Ordering::Relaxed)
     }
 }
 
-/// How often connections are looked at: often enough that the shortest limit is met within an eighth.
-fn period(config: &Config) -> Duration {
-    let timeouts = config.upstreams.iter().map(|upstream| upstream.timeout);
-    let drains = config.routes.iter().map(|route| route.drain);
-    let shortest = timeouts
-        .chain(drains)
-        .chain([config.limits.head_timeout, config.limits.body_timeout])
-        .min()
-        .unwrap_or_default();
-    (shortest / 8).clamp(Duration::from_millis(25), Duration::from_millis(500))
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
-fn door(parts: &GatewayParts) -> Arc<Door> {
-    let listen = &parts.config.listen;
-    Arc::new(Door {
-        tls: parts.tls.clone(),
-        proxy_protocol_from: listen.proxy_protocol_from.clone(),
-        trusted_proxies: listen.trusted_proxies.clone(),
-        limit: parts.config.limits.handshake_timeout,
-    })
+fn spawn(
+    number: usize,
+    runtime: Runtime,
+    thread: &Arc<Thread>,
+    dealt: mpsc::Receiver<Dealt>,
+    alive: mpsc::Sender<()>,
+) -> io::Result<()> {
+    let thread = Arc::clone(thread);
+    std::thread::Builder::new().name(format!("proxy-{number}")).spawn(move || {
+        runtime.block_on(work(&thread, dealt));
+        drop(runtime);
+        drop(alive);
+    })?;
+    Ok(())
 }
 
-async fn work(
-    worker: Arc<Worker>,
-    door: Arc<Door>,
-    head: HeadLimits,
-    mut dealt: mpsc::Receiver<Dealt>,
-    vigils: &Arc<Vigils>,
-) {
-    let tasks = worker.tasks.clone();
+async fn work(thread: &Arc<Thread>, mut dealt: mpsc::Receiver<Dealt>) {
+    let first = thread.current();
     let serving = async {
-        while let Some((stream, peer, place)) = dealt.recv().await {
+        while let Some(Dealt { stream, peer, place }) = dealt.recv().await {
             let Ok(stream) = TcpStream::from_std(stream) else { continue };
-            let (worker, vigils) = (Arc::clone(&worker), Arc::clone(vigils));
-            let door = Arc::clone(&door);
-            tasks.spawn(async move {
-                if let Some(arrived) = door.enter(stream, peer, &vigils.closing).await {
-                    connection::serve(arrived, worker, head, &vigils).await;
+            let thread = Arc::clone(thread);
+            let Some(place) = place else {
+                let stream = Unread::new(stream, Vec::new());
+                connection::turn_away(stream, &thread.current(), "limits.connections");
+                continue;
+            };
+            first.tasks.spawn(async move {
+                let worker = thread.current();
+                let receiving = worker.door.receive(stream, peer, &thread.vigils.closing);
+                if let Some((stream, address)) = receiving.await {
+                    connection::serve(stream, address, &thread).await;
                 }
                 drop(place);
             });
         }
-        tasks.close();
-        tasks.wait().await;
+        first.tasks.close();
+        first.tasks.wait().await;
     };
     tokio::select! {
         () = serving => {}
-        () = vigils.watch(worker.clock, &worker.fences) => {}
-        () = vigils.heed_the_end() => {}
+        () = thread.vigils.watch(first.clock, &first.fences) => {}
+        () = thread.vigils.heed_the_end() => {}
     }
 }

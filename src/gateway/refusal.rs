@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::load::Limited;
 use crate::coordinator::CoordinatorError;
 use crate::fence::{InvalidToken, Resource, Token};
 use crate::fences::Refused;
@@ -27,6 +28,8 @@ pub(super) enum Refusal {
     TokenRequired,
     #[error(transparent)]
     Admission(#[from] Refused),
+    #[error("{0}; nothing was forwarded, send it again later")]
+    Limited(#[from] Limited),
     #[error("the body is larger than this route allows ({limit_bytes} bytes)")]
     BodyTooLarge { limit_bytes: u64, sent: bool },
     #[error("the request's body did not arrive in time; nothing was forwarded")]
@@ -57,7 +60,8 @@ impl Refusal {
             Refusal::Admission(Refused::Stale { .. }) => Code::StaleFencingToken,
             Refusal::Admission(Refused::NotHeld { .. }) => Code::FencingTokenNotHeld,
             Refusal::Admission(Refused::Draining) => Code::FenceDraining,
-            Refusal::Admission(Refused::Overloaded | Refused::ShuttingDown) => Code::Overloaded,
+            Refusal::Limited(_)
+            | Refusal::Admission(Refused::Overloaded | Refused::ShuttingDown) => Code::Overloaded,
             Refusal::Admission(Refused::Coordinator(CoordinatorError::Unavailable(_))) => {
                 Code::CoordinatorUnavailable
             }
@@ -102,6 +106,9 @@ impl Refusal {
         problem.presented_token = token;
         problem.highest_token = self.highest_token();
         problem.trace_id = Some(trace_id.to_string());
+        if let Refusal::Limited(limited) = self {
+            problem.retry_after_seconds = Some(limited.retry_after_seconds());
+        }
         if self.was_sent() {
             problem.outcome = ProblemOutcome::Unknown;
         }

@@ -3,18 +3,24 @@
 //! A pure function of the configuration and the normal path. The resource comes from the route
 //! alone; nothing else in the request can name it.
 
+mod comparison;
+
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use matchit::Params;
 
+use super::load::RouteLoad;
 use super::target;
-use crate::config::{self, Case, Config, Fenced, Mode, Route as RouteConfig, Tokens};
+use crate::config::{self, Case, Config, Fenced, Mode, Rate, Route as RouteConfig, Tokens};
 use crate::fence::Terms;
 use crate::fences::Demand;
 use crate::metrics::{GatewayMetrics, RouteMetrics};
+
+pub(super) use comparison::{Comparison, compare};
 
 /// Matches every path, `/` included, although matchit's catch-all does not.
 const EVERY_PATH: &str = "/{*rest}";
@@ -35,6 +41,7 @@ pub(super) struct RouteTable {
 /// One route, ready for use.
 pub(super) struct Route {
     pub(super) name: Arc<str>,
+    path: String,
     pub(super) upstream_name: Arc<str>,
     pub(super) upstream: usize,
     pub(super) demand: Demand,
@@ -42,12 +49,19 @@ pub(super) struct Route {
     pub(super) timeout: Duration,
     pub(super) buffer_bytes: usize,
     pub(super) body_bytes: u64,
+    /// Requests that it lets in at a time and in a span of time.
+    pub(super) lets_in: (Option<usize>, Option<Rate>),
+    pub(super) load: Arc<RouteLoad>,
     pub(super) metrics: RouteMetrics,
     fenced: Fenced,
     ignores_case: bool,
     template: Vec<Part>,
 }
 
+/// What routes have under way, by their names: it outlasts a table.
+pub(super) type RouteLoads = HashMap<String, Arc<RouteLoad>>;
+
+#[derive(PartialEq, Eq)]
 enum Part {
     Text(String),
     Path,
@@ -62,13 +76,14 @@ impl RouteTable {
     pub(super) fn new(
         config: &Config,
         metrics: &GatewayMetrics,
+        loads: &RouteLoads,
     ) -> Result<RouteTable, matchit::InsertError> {
         let ignores_case = config.routes.iter().any(|route| route.case == Case::Ignore);
         Ok(RouteTable {
             paths: router(config, str::to_owned)?,
             caseless: ignores_case.then(|| router(config, config::caseless_pattern)).transpose()?,
             routes: (config.routes.iter())
-                .map(|route| Arc::new(Route::new(config, route, metrics)))
+                .map(|route| Arc::new(Route::new(config, route, metrics, loads)))
                 .collect(),
             unmatched: metrics.unmatched(),
         })
@@ -112,10 +127,16 @@ fn router(
 }
 
 impl Route {
-    fn new(config: &Config, route: &RouteConfig, metrics: &GatewayMetrics) -> Route {
+    fn new(
+        config: &Config,
+        route: &RouteConfig,
+        metrics: &GatewayMetrics,
+        loads: &RouteLoads,
+    ) -> Route {
         let upstream = &config.upstreams[route.upstream];
         Route {
             name: Arc::from(route.name.as_str()),
+            path: route.path.clone(),
             upstream_name: Arc::from(upstream.name.as_str()),
             upstream: route.upstream,
             demand: demand(route, upstream.settle),
@@ -123,7 +144,9 @@ impl Route {
             timeout: upstream.timeout,
             buffer_bytes: route.buffer_bytes,
             body_bytes: route.body_bytes,
-            metrics: metrics.route(config, route),
+            lets_in: (route.concurrency, route.rate),
+            load: loads.get(&route.name).cloned().unwrap_or_default(),
+            metrics: metrics.route(&route.name),
             fenced: route.fenced.clone(),
             ignores_case: route.case == Case::Ignore,
             template: parts(&route.resource),
@@ -140,6 +163,13 @@ impl Route {
                 let is_method = |fenced: &String| fenced.eq_ignore_ascii_case(method.as_str());
                 methods.iter().any(|fenced| is_disguised || is_method(fenced))
             }
+        }
+    }
+
+    fn listed_methods(&self) -> &[String] {
+        match &self.fenced {
+            Fenced::Writes => &[],
+            Fenced::Only(methods) => methods,
         }
     }
 

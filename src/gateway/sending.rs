@@ -15,8 +15,9 @@ use hyper::client::conn::TrySendError;
 
 use super::body::{BodyError, RequestBody};
 use super::head;
+use super::load::Turn;
 use super::refusal::Refusal;
-use super::upstream::{Answer, Connection, Upstream};
+use super::upstream::{Answer, Connection, Got, Place, Upstream};
 use super::vigil::{self, Stop};
 use super::watch::Watch;
 use crate::clock::{Boottime, Clock};
@@ -35,6 +36,8 @@ pub(super) struct Sending {
     pub(super) is_sent: bool,
     /// Until when it may be sent at all.
     right: Option<Right>,
+    /// It counts as under way, also when its client is gone.
+    _turn: Turn,
     connections: usize,
     step: Step,
 }
@@ -72,24 +75,29 @@ impl Sending {
         watch: Arc<Watch>,
         clock: Clock,
         now: Boottime,
+        turn: Turn,
     ) -> Sending {
         let (connections, step) = (0, Step::Over);
-        let mut sending = Sending { watch, clock, now, is_sent: false, right, connections, step };
+        let mut sending =
+            Sending { watch, clock, now, is_sent: false, right, _turn: turn, connections, step };
         sending.try_next(request, upstream);
         sending
     }
 
     fn try_next(&mut self, request: Request<RequestBody>, upstream: Arc<Upstream>) {
         self.connections += 1;
-        let pooled = if self.connections <= STALE_CONNECTIONS {
-            Upstream::pooled(upstream, self.now)
-        } else {
-            Err(upstream)
-        };
-        self.is_sent = pooled.is_ok();
-        self.step = match pooled {
-            Ok(connection) => Step::send(connection, self.right.clone(), request),
-            Err(upstream) => Step::Connecting(Box::pin(open(upstream, request))),
+        let got = Upstream::take(upstream, self.now);
+        self.is_sent = false;
+        self.step = match got {
+            Ok(Got::Connection(connection)) if self.connections <= STALE_CONNECTIONS => {
+                self.is_sent = true;
+                Step::send(connection, self.right.clone(), request)
+            }
+            Ok(Got::Connection(connection)) => {
+                Step::Connecting(Box::pin(open(connection.close_for_another(), request)))
+            }
+            Ok(Got::Place(place)) => Step::Connecting(Box::pin(open(place, request))),
+            Err(upstream) => Step::Connecting(Box::pin(wait(upstream, request))),
         };
     }
 
@@ -168,11 +176,21 @@ fn ended(mut response: Response<Incoming>, connection: Connection) -> Answered {
     Ok((response, connection))
 }
 
-async fn open(
+async fn wait(
     upstream: Arc<Upstream>,
     request: Request<RequestBody>,
 ) -> Result<(Connection, Request<RequestBody>), Refusal> {
-    match Upstream::connect(upstream).await {
+    match Upstream::wait(upstream).await? {
+        Got::Connection(connection) => Ok((connection, request)),
+        Got::Place(place) => open(place, request).await,
+    }
+}
+
+async fn open(
+    place: Place,
+    request: Request<RequestBody>,
+) -> Result<(Connection, Request<RequestBody>), Refusal> {
+    match Upstream::connect(place).await {
         Ok(connection) => Ok((connection, request)),
         Err(error) => Err(Refusal::UpstreamUnreachable(error.to_string())),
     }

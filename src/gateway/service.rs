@@ -1,35 +1,42 @@
 //! One request, from its head to the head of its answer.
 
+mod admission;
+mod records;
+mod shedding;
+
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use http::header::{ALLOW, EXPECT, HOST};
+use http::header::{ALLOW, CONNECTION, EXPECT, HOST};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::body::{self, BodyLimits, RequestBody, ResponseBody};
+use super::connection::HeadLimits;
+use super::door::Door;
 use super::forward::{self, Forward, Origin};
 use super::head::{self, Signs};
+use super::load::{self, ClientLimits, Clients, Turn};
 use super::refusal::Refusal;
 use super::route::{Route, RouteTable, is_read};
 use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{credential, destination, forwarded, pseudo_fields, target};
+use super::{credential, forwarded, pseudo_fields, target};
 use crate::clock::{Boottime, Clock};
-use crate::config::Forwarded;
+use crate::config::{Config, Forwarded};
 use crate::fence::{Resource, Token};
 use crate::fences::{Fences, Permit};
-use crate::metrics::RouteMetrics;
-use crate::problem::{Code, Problem};
-use crate::spans::{Decision, Open, Span, Spans};
+use crate::metrics::{LimitMetrics, RouteMetrics};
+use crate::spans::{Decision, Spans};
 use crate::trace::{Parent, TraceId, TraceIds};
 
 /// Every method is passed on but CONNECT and TRACE; these are the ones that have a meaning everywhere.
@@ -40,7 +47,13 @@ pub(super) struct Worker {
     pub(super) fences: Arc<Fences>,
     pub(super) routes: RouteTable,
     pub(super) upstreams: Vec<Arc<Upstream>>,
+    pub(super) head: HeadLimits,
     pub(super) body_timeout: Duration,
+    pub(super) client_limits: ClientLimits,
+    /// Of one connection.
+    pub(super) requests: u32,
+    pub(super) clients: Arc<Clients>,
+    pub(super) limit_hits: LimitMetrics,
     pub(super) clock: Clock,
     pub(super) traces: TraceIds,
     /// Takes the spans of decisions, where there is a collector.
@@ -48,12 +61,15 @@ pub(super) struct Worker {
     pub(super) tasks: TaskTracker,
     pub(super) runtime: Handle,
     pub(super) forwarded: Forwarded,
-}
-
-/// A fenced write before it is admitted.
-struct Claim<'a> {
-    resource: &'a str,
-    token: Token,
+    pub(super) door: Door,
+    /// For telling clients that their connection is one too many.
+    pub(super) last_words: Arc<Semaphore>,
+    /// The second in which shed load was logged last.
+    pub(super) shed_logged: AtomicU64,
+    /// Another one serves from now on.
+    pub(super) is_replaced: AtomicBool,
+    /// What it was made of.
+    pub(super) config: Arc<Config>,
 }
 
 /// A request whose route is known.
@@ -86,7 +102,10 @@ impl Worker {
         watch.serving();
         // Lent from here on: to move a head costs more than what is done to it.
         let (mut parts, body) = request.into_parts();
-        let answer = self.answer(&watch, &mut parts, body).await;
+        let mut answer = self.answer(&watch, &mut parts, body).await;
+        if watch.is_spent() && parts.version < Version::HTTP_2 {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         Ok(answer.map(|body| body.watched_by(watch)))
     }
 
@@ -119,10 +138,10 @@ impl Worker {
         };
         let (path, signs) = match judged {
             Ok(judged) => judged,
-            Err(refusal) => return self.refuse_unmatched(&refusal, &mut context, started),
+            Err(refusal) => return self.refuse_unmatched(watch, refusal, &mut context, started),
         };
         let Some((route, resource)) = self.routes.find(&path) else {
-            return self.refuse_unmatched(&Refusal::NoRoute, &mut context, started);
+            return self.refuse_unmatched(watch, Refusal::NoRoute, &mut context, started);
         };
         context.route = Some(route);
         context.resource = Some(&resource);
@@ -144,6 +163,8 @@ impl Worker {
         context: &mut Context<'_>,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let Matched { route, resource, signs, watch, started } = matched;
+        let client = &watch.tenancy.client;
+        let turn = Turn::take(client, &self.client_limits, &route.load, route.lets_in, started)?;
         let claim = self.claim(route, resource, parts, signs);
         let claim = self.unless_observed(route, claim, context)?.flatten();
         context.token = claim.as_ref().map(|claim| claim.token);
@@ -171,7 +192,8 @@ impl Worker {
         let upload = request.body_mut().on_sent();
         let (upstream, on_watch) = (Arc::clone(upstream), Arc::clone(watch));
         let right = permit.as_ref().and_then(Permit::right);
-        let sending = Sending::new(request, right, upstream, on_watch, self.clock, now);
+        let sending =
+            Sending::new(request, right, upstream, on_watch, self.clock, now, turn.clone());
         let answer = match permit {
             Some(permit) => {
                 let origin = Origin {
@@ -188,45 +210,7 @@ impl Worker {
         route.metrics.upstream.observe(answered.since(now), context.trace_id);
         let response = answer?;
         route.metrics.request.observe(answered.since(started), context.trace_id);
-        Ok(response)
-    }
-
-    /// Under `mode = "observe"` a refusal is only counted: `None`.
-    fn unless_observed<T>(
-        &self,
-        route: &Route,
-        judged: Result<T, Refusal>,
-        context: &mut Context<'_>,
-    ) -> Result<Option<T>, Refusal> {
-        match judged {
-            Ok(value) => Ok(Some(value)),
-            Err(refusal) if route.observe => {
-                self.count("request observed", &refusal, context);
-                self.trace(Decision::Observed, &refusal, context);
-                Ok(None)
-            }
-            Err(refusal) => Err(refusal),
-        }
-    }
-
-    /// What a write has to be admitted for; `None` if the route does not fence it.
-    fn claim<'a>(
-        &self,
-        route: &Arc<Route>,
-        resource: &'a str,
-        parts: &Parts,
-        signs: &Signs,
-    ) -> Result<Option<Claim<'a>>, Refusal> {
-        let Parts { method, headers, .. } = parts;
-        let is_fenced = |route: &Route| route.fences(method, signs.may_write());
-        if signs.has_destination && (!is_read(method) || signs.may_write()) {
-            destination::check(headers, &self.routes, route, resource, is_fenced)?;
-        }
-        if !is_fenced(route) {
-            return Ok(None);
-        }
-        let token = signs.tokens.token()?.ok_or(Refusal::TokenRequired)?;
-        Ok(Some(Claim { resource, token }))
+        Ok(response.map(|body| body.counted_as(turn)))
     }
 
     fn body_limits(&self, route: &Route, started: Boottime) -> BodyLimits {
@@ -238,43 +222,19 @@ impl Worker {
         }
     }
 
-    /// Takes `now` to the moment of the decision, if that took time.
-    async fn admit(
-        &self,
-        route: &Route,
-        claim: &Claim<'_>,
-        now: &mut Boottime,
-        trace_id: TraceId,
-    ) -> Result<Permit, Refusal> {
-        let started = *now;
-        let Claim { resource, token } = *claim;
-        let demand = &route.demand;
-        if let Some(decided) =
-            self.fences.admit_from_memory(resource, token, &demand.terms, started)
-        {
-            route.metrics.from_memory.count(decided.is_ok());
-            return Ok(decided?);
-        }
-        let resource =
-            Resource::new(resource).map_err(|error| Refusal::Unresolvable(error.to_string()))?;
-        // Boxed, so that the usual write does not carry the room for it along.
-        let decided = Box::pin(self.fences.admit(&resource, token, demand, trace_id)).await;
-        *now = self.clock.now();
-        route.metrics.after_waiting.count(decided.is_ok());
-        route.metrics.admission.observe(now.since(started), trace_id);
-        Ok(decided?)
-    }
-
     /// Refuses what has no route, and counts it as a request of the route `none`.
     fn refuse_unmatched(
         &self,
-        refusal: &Refusal,
+        watch: &Watch,
+        refusal: Refusal,
         context: &mut Context<'_>,
         started: Boottime,
     ) -> Response<ResponseBody> {
         let RouteMetrics { reads, writes, .. } = &self.routes.unmatched;
         if is_read(context.method) { reads } else { writes }.inc();
-        self.refuse(refusal, context, started)
+        let charged = load::charge(&watch.tenancy.client, &self.client_limits, started);
+        let refusal = charged.map_or_else(Refusal::Limited, |()| refusal);
+        self.refuse(&refusal, context, started)
     }
 
     fn refuse(
@@ -294,84 +254,6 @@ impl Worker {
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED));
         }
         answer
-    }
-
-    /// The span of an admitted write, which goes on with it; what the upstream records is below it.
-    fn admitted(&self, context: &mut Context<'_>, headers: &mut HeaderMap) -> Option<Box<Open>> {
-        let spans = self.spans.as_ref()?;
-        let (parent, started) = context.traced.take()?;
-        let mut span = spans.begin(parent, started, Decision::Admitted);
-        span.set(|span| {
-            context.describe(span);
-            span.mark = context.token;
-        });
-        span.adopt(headers);
-        Some(Box::new(span))
-    }
-
-    /// The span of a refusal. None of a read that failed: about that nothing was decided.
-    fn trace(&self, decision: Decision, refusal: &Refusal, context: &mut Context<'_>) {
-        let Some(spans) = &self.spans else { return };
-        let Some((parent, started)) = context.traced.take() else { return };
-        if refusal.is_failure() {
-            return;
-        }
-        let code = refusal.code();
-        spans.begin(parent, started, decision).set(|span| {
-            context.describe(span);
-            span.mark = refusal.highest_token();
-            span.code = Some(code.as_str());
-            (span.outcome, span.status) = match decision {
-                Decision::Observed => ("forwarded", None),
-                _ if refusal.was_sent() => ("unknown", Some(code.status().as_u16())),
-                _ => ("not_forwarded", Some(code.status().as_u16())),
-            };
-        });
-    }
-
-    fn count(&self, event: &'static str, refusal: &Refusal, context: &Context<'_>) {
-        let code = refusal.code();
-        context.route.map_or(&self.routes.unmatched, |route| &route.metrics).reject(
-            code,
-            refusal.late_by(),
-            context.trace_id,
-        );
-        tracing::warn!(
-            code = code.as_str(),
-            detail = %refusal,
-            route = context.route.map(|route| &*route.name),
-            method = context.method.as_str(),
-            // Only what can name one: what a client made up instead may be as long as its head.
-            resource = context.resource.filter(|name| Resource::check(name).is_ok()),
-            // As text: a reader of JSON may round large numbers.
-            token = context.token.map(display),
-            mark = refusal.highest_token().map(display),
-            late_ms = refusal.late_by().map(|late_by| late_by.as_millis()),
-            trace_id = %context.trace_id,
-            "{event}"
-        );
-    }
-
-    /// Counts and logs a head that is refused before it is a request, and puts it into words.
-    pub(super) fn refuse_head(&self, code: Code, detail: &dyn Display) -> Problem {
-        let trace_id = self.traces.next();
-        self.routes.unmatched.reject(code, None, trace_id);
-        tracing::warn!(code = code.as_str(), %detail, %trace_id, "head refused");
-        let mut problem = Problem::new(code, detail.to_string());
-        problem.trace_id = Some(trace_id.to_string());
-        problem
-    }
-}
-
-impl Context<'_> {
-    /// Says in a span what is known of the request.
-    fn describe(&self, span: &mut Span) {
-        span.method = self.method.to_string();
-        span.route = self.route.map(|route| Arc::clone(&route.name));
-        // Only what can name one: what a client made up instead may be as long as its head.
-        let resource = self.resource.filter(|name| Resource::check(name).is_ok());
-        span.resource = resource.map(ToOwned::to_owned);
-        span.token = self.token;
     }
 }
 

@@ -3,11 +3,16 @@
 //! A connection is owned by whoever uses it and closed when dropped, unless it was given back with
 //! [`Connection::reuse`]: so a write that is cut takes its connection with it. hyper-util's pooled
 //! client is not used, because it hides both that and whether a byte was written.
+//!
+//! A request has a [`Place`] before it has a connection, and keeps it for as long: places bound the connections,
+//! and those who wait for one are bounded too. A new connection is opened only if none is unused, so there are
+//! never more of both than places.
 
-use std::collections::VecDeque;
+mod pool;
+
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Scheme;
@@ -20,7 +25,9 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use self::pool::{Pool, Taken};
 use super::body::RequestBody;
+use super::load::Limited;
 use super::refusal::Refusal;
 use super::socket::{Dirty, UpstreamSocket};
 use super::{upstream_http2, upstream_stream};
@@ -29,8 +36,9 @@ use crate::config::{self, Protocol};
 use crate::fences::Right;
 use crate::tls::ClientTls;
 
-/// Unused connections beyond this are closed.
-const POOL_CONNECTIONS: usize = 512;
+/// For what is read ahead of an answer that its client does not take, and for its head. There may be three such
+/// buffers for each connection: with hyper, on the way, and with the client's connection.
+const BUFFER_BYTES: usize = 128 * 1024;
 
 pub(super) struct Upstream {
     pub(super) authority: String,
@@ -41,9 +49,11 @@ pub(super) struct Upstream {
     idle: Duration,
     clock: Clock,
     runtime: Handle,
-    /// The least recently used one first.
-    pool: Mutex<VecDeque<(Boottime, Line)>>,
+    pool: Pool,
 }
+
+/// The right to one connection. Dropped without it, it goes to whoever waits.
+pub(super) struct Place(Option<Arc<Upstream>>);
 
 /// An open connection and the task that drives it.
 struct Line {
@@ -84,7 +94,7 @@ impl Drop for Line {
 /// A connection in use.
 pub(super) struct Connection {
     line: Line,
-    upstream: Arc<Upstream>,
+    place: Place,
     /// When it was taken into use. Its rest is counted from then, which is early and costs no clock.
     since: Boottime,
     /// It carried a request before, so the upstream may be closing it at this moment.
@@ -107,36 +117,39 @@ impl Upstream {
             idle: config.idle,
             clock,
             runtime,
-            pool: Mutex::default(),
+            pool: Pool::new(config.connections, config.waiting),
         }
     }
 
-    /// An unused connection that is still good.
-    ///
-    /// # Errors
-    /// There is none.
-    pub(super) fn pooled(
-        upstream: Arc<Upstream>,
-        now: Boottime,
-    ) -> Result<Connection, Arc<Upstream>> {
-        match upstream.take(now) {
-            Some(line) => Ok(Connection { line, upstream, since: now, is_reused: true }),
+    /// An unused connection that is still good, or the right to open one, if neither has to be waited for.
+    pub(super) fn take(upstream: Arc<Upstream>, now: Boottime) -> Result<Got, Arc<Upstream>> {
+        match upstream.pool.take(now - upstream.idle) {
+            Some(taken) => Ok(Got::new(taken, Place(Some(upstream)), now)),
             None => Err(upstream),
         }
     }
 
-    fn take(&self, now: Boottime) -> Option<Line> {
-        let oldest = now - self.idle;
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        while pool.front().is_some_and(|(since, _)| *since < oldest) {
-            pool.pop_front();
-        }
-        while let Some((_, line)) = pool.pop_back() {
-            if line.sender.is_ready() {
-                return Some(line);
+    /// The same, after waiting for it.
+    ///
+    /// # Errors
+    /// Too many wait already, or it took as long as connecting may.
+    pub(super) async fn wait(upstream: Arc<Upstream>) -> Result<Got, Limited> {
+        let waited = {
+            let oldest = || upstream.clock.now() - upstream.idle;
+            tokio::time::timeout(upstream.connect_timeout, upstream.pool.wait(oldest)).await
+        };
+        match waited {
+            Ok(Some(taken)) => {
+                let now = upstream.clock.now();
+                Ok(Got::new(taken, Place(Some(upstream)), now))
             }
+            Ok(None) | Err(_) => Err(Limited::upstream("upstream.connections")),
         }
-        None
+    }
+
+    /// Closes the unused connections, and from now on those that come back: nothing new is sent to it.
+    pub(super) fn retire(&self) {
+        self.pool.retire();
     }
 
     /// Puts a request into the form that the upstream's protocol has.
@@ -153,12 +166,13 @@ impl Upstream {
         }
     }
 
-    pub(super) async fn connect(upstream: Arc<Upstream>) -> io::Result<Connection> {
+    pub(super) async fn connect(place: Place) -> io::Result<Connection> {
+        let upstream = place.upstream();
         let line = tokio::time::timeout(upstream.connect_timeout, upstream.open())
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
         let since = upstream.clock.now();
-        Ok(Connection { line, upstream, since, is_reused: false })
+        Ok(Connection { line, place, since, is_reused: false })
     }
 
     async fn open(&self) -> io::Result<Line> {
@@ -182,6 +196,7 @@ impl Upstream {
             Protocol::Http1 => {
                 let (sender, connection) = http1::Builder::new()
                     .writev(false)
+                    .max_buf_size(BUFFER_BYTES)
                     .handshake(TokioIo::new(stream))
                     .await
                     .map_err(io::Error::other)?;
@@ -197,6 +212,38 @@ impl Upstream {
             }
         };
         Ok(Line { sender, task: task.abort_handle(), dirty, is_detached: false })
+    }
+}
+
+/// What a request has got to be sent on.
+pub(super) enum Got {
+    Connection(Connection),
+    /// None was unused.
+    Place(Place),
+}
+
+impl Got {
+    fn new(taken: Taken, place: Place, since: Boottime) -> Got {
+        match taken {
+            Taken::Line(line) => {
+                Got::Connection(Connection { line, place, since, is_reused: true })
+            }
+            Taken::Place => Got::Place(place),
+        }
+    }
+}
+
+impl Place {
+    fn upstream(&self) -> &Arc<Upstream> {
+        self.0.as_ref().expect("only what consumes the place takes it out")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(upstream) = self.0.take() {
+            upstream.pool.give_back(None);
+        }
     }
 }
 
@@ -236,22 +283,26 @@ impl Connection {
         self.line.dirty.clone()
     }
 
+    /// Closes the connection, and keeps its place for another one.
+    pub(super) fn close_for_another(self) -> Place {
+        self.place
+    }
+
     /// Closes the connection, and names its upstream for another one.
     pub(super) fn close(self) -> Arc<Upstream> {
-        self.upstream
+        Arc::clone(self.place.upstream())
     }
 
     /// Gives the connection back after an answer was read to its end.
     pub(super) fn reuse(self) {
-        let Connection { mut line, upstream, since, .. } = self;
+        let Connection { mut line, mut place, since, .. } = self;
         if !line.sender.is_ready() || line.dirty.is_dirty() {
             // Closed, or answered before the request's body was sent, which goes on.
             line.is_detached = true;
             return;
         }
-        let mut pool = upstream.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        if pool.len() < POOL_CONNECTIONS {
-            pool.push_back((since, line));
+        if let Some(upstream) = place.0.take() {
+            upstream.pool.give_back(Some((since, line)));
         }
     }
 }

@@ -62,13 +62,19 @@ pub(super) fn stop(watch: &Watch, clock: Clock, permit: Option<&Permit>) -> Opti
 
 /// The connections of one thread.
 pub(super) struct Vigils {
-    period: Duration,
-    patience: Patience,
+    rounds: Mutex<Rounds>,
     pub(super) closing: CancellationToken,
     pub(super) abort: CancellationToken,
     is_last_chance_over: AtomicBool,
     next: AtomicU64,
     all: Mutex<HashMap<u64, Arc<Watch>>>,
+}
+
+/// How often connections are looked at, and how long their clients are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rounds {
+    pub(super) period: Duration,
+    pub(super) patience: Patience,
 }
 
 /// A connection's place among the vigils.
@@ -78,22 +84,29 @@ pub(super) struct Enrolled<'a> {
 }
 
 impl Vigils {
-    /// Looks each `period` at connections, whose clients are waited for with this `patience`.
     pub(super) fn new(
-        period: Duration,
-        patience: Patience,
+        rounds: Rounds,
         closing: CancellationToken,
         abort: CancellationToken,
     ) -> Vigils {
         Vigils {
-            period,
-            patience,
+            rounds: Mutex::new(rounds),
             closing,
             abort,
             is_last_chance_over: AtomicBool::new(false),
             next: AtomicU64::new(0),
             all: Mutex::default(),
         }
+    }
+
+    /// Watches in other rounds from now on.
+    pub(super) fn change(&self, rounds: Rounds) {
+        *self.rounds.lock().unwrap_or_else(PoisonError::into_inner) = rounds;
+        self.all().values().for_each(|watch| watch.wait_anew());
+    }
+
+    fn rounds(&self) -> Rounds {
+        *self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches over a connection until the place is dropped.
@@ -114,21 +127,24 @@ impl Vigils {
 
     /// Whether the client of a connection that was called has used up its time.
     pub(super) fn is_overdue(&self, watch: &Watch) -> bool {
-        watch.has_waited(self.period, &self.patience)
+        let Rounds { period, patience } = self.rounds();
+        watch.has_waited(period, &patience)
     }
 
     /// The watchman's round, for ever.
     pub(super) async fn watch(&self, clock: Clock, fences: &Fences) {
         let mut cuts_seen = fences.cuts();
         loop {
-            sleep(self.period).await;
+            let Rounds { period, patience } = self.rounds();
+            sleep(period).await;
             let cuts = fences.cuts();
             if std::mem::replace(&mut cuts_seen, cuts) != cuts {
                 self.call_all();
             }
             let now = clock.now();
             for watch in self.all().values() {
-                if watch.is_overdue(self.period, &self.patience) || watch.is_late(now) {
+                watch.grow_old(now, &patience);
+                if watch.is_overdue(period, &patience) || watch.is_late(now) {
                     watch.call();
                 }
             }

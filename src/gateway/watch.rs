@@ -12,12 +12,11 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::client::Client;
+use super::load;
 use crate::clock::Boottime;
+use crate::config::Limits;
 
 const NO_LIMIT: u64 = u64::MAX;
-
-/// How long a connection may rest between two requests: as long as nginx and most clients allow.
-const REST: Duration = Duration::from_secs(75);
 
 /// How long a client is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +25,35 @@ pub(super) struct Patience {
     pub(super) head: Duration,
     /// While it takes nothing of an answer.
     pub(super) answer: Duration,
+    /// Between two requests.
+    pub(super) rest: Duration,
+    /// From the begin of its connection until the last request on it.
+    pub(super) age: Duration,
+}
+
+impl Patience {
+    pub(super) const fn new(limits: &Limits) -> Patience {
+        Patience {
+            head: limits.head_timeout,
+            answer: limits.body_timeout,
+            rest: limits.idle_timeout,
+            age: limits.keep_alive_age,
+        }
+    }
+}
+
+/// Whose connection it is, and for how long.
+pub(super) struct Tenancy {
+    pub(super) client: Arc<load::Client>,
+    pub(super) since: Boottime,
+    /// Requests that it may bring.
+    pub(super) requests: u32,
 }
 
 /// All of one connection is on one thread, so no order between the fields has to be kept.
-#[derive(Debug)]
 pub(super) struct Watch {
     pub(super) client: Arc<Client>,
+    pub(super) tenancy: Arc<Tenancy>,
     /// The runtime of the connection's thread.
     pub(super) runtime: Handle,
     /// Work of that thread that has to end before the thread does.
@@ -46,6 +68,8 @@ pub(super) struct Watch {
     head_begun: AtomicBool,
     /// Requests that were begun. It wraps.
     requests: AtomicU32,
+    /// The next answer is the last.
+    spent: AtomicBool,
     /// The client does not take what is written.
     stuck: AtomicBool,
     /// The watchman's rounds since what the client is waited for began.
@@ -59,9 +83,15 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(client: Arc<Client>, runtime: Handle, tasks: TaskTracker) -> Watch {
+    pub(super) fn new(
+        client: Arc<Client>,
+        tenancy: Arc<Tenancy>,
+        runtime: Handle,
+        tasks: TaskTracker,
+    ) -> Watch {
         Watch {
             client,
+            tenancy,
             runtime,
             tasks,
             serving: AtomicBool::new(false),
@@ -69,6 +99,7 @@ impl Watch {
             uploads: AtomicU32::new(0),
             head_begun: AtomicBool::new(false),
             requests: AtomicU32::new(0),
+            spent: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             limit: AtomicU64::new(NO_LIMIT),
@@ -113,7 +144,11 @@ impl Watch {
         self.answered.store(false, Ordering::Relaxed);
         self.head_begun.store(false, Ordering::Relaxed);
         self.serving.store(true, Ordering::Relaxed);
-        self.requests.store(self.requests().wrapping_add(1), Ordering::Relaxed);
+        let requests = self.requests().wrapping_add(1);
+        self.requests.store(requests, Ordering::Relaxed);
+        if requests == self.tenancy.requests {
+            self.spent.store(true, Ordering::Relaxed);
+        }
         self.looks.store(0, Ordering::Relaxed);
     }
 
@@ -181,6 +216,23 @@ impl Watch {
         self.requests.load(Ordering::Relaxed)
     }
 
+    /// Whether the connection has to end after the answer to the request in work.
+    pub(super) fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed)
+    }
+
+    /// At each of the watchman's rounds: lets the connection grow old.
+    pub(super) fn grow_old(&self, now: Boottime, patience: &Patience) {
+        if now.since(self.tenancy.since) > patience.age {
+            self.spent.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins to wait anew: what a round means has changed.
+    pub(super) fn wait_anew(&self) {
+        self.looks.store(0, Ordering::Relaxed);
+    }
+
     /// At each of the watchman's rounds: whether the client has used up its time.
     pub(super) fn is_overdue(&self, period: Duration, patience: &Patience) -> bool {
         if self.stuck.load(Ordering::Relaxed) || self.is_between_requests() {
@@ -198,7 +250,7 @@ impl Watch {
         } else if self.has_head_begun() {
             patience.head
         } else {
-            REST
+            patience.rest
         };
         period * self.looks.load(Ordering::Relaxed) > limit
     }

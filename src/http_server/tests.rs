@@ -7,8 +7,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::tls::{ClientCertificates, ClientFiles, Files, Live, ServerFiles, TlsMetrics};
 
-const SHORT: Limits =
-    Limits { connections: 2, head: Duration::from_millis(300), write: Duration::from_millis(300) };
+const SHORT: ApiLimits = ApiLimits {
+    connections: 2,
+    client_connections: 2,
+    body_bytes: 16,
+    handshake_timeout: DEADLINE,
+    timeout: Duration::from_millis(300),
+    lease_waiters: 1,
+    resource_lease_waiters: 1,
+};
 const DEADLINE: Duration = Duration::from_secs(20);
 
 struct Server {
@@ -21,8 +28,11 @@ async fn server(router: Router) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let (stop, tracker, router) = (shutdown.clone(), tasks.clone(), complete(router));
-    tasks.spawn(async move { serve_within(SHORT, listener, None, router, stop, &tracker).await });
+    let (stop, tracker) = (shutdown.clone(), tasks.clone());
+    let router = complete(router);
+    let hits = LimitMetrics::register(&prometheus::Registry::new()).unwrap();
+    let bounds = (ApiBounds::new(SHORT), hits);
+    tasks.spawn(async move { serve(listener, None, router, bounds, stop, &tracker).await });
     Server { address, shutdown, tasks }
 }
 
@@ -104,11 +114,26 @@ async fn shutdown_lets_a_request_in_flight_finish() {
 
 #[tokio::test]
 async fn a_body_that_does_not_end_is_given_up() {
-    let echo = async |body: Body| read_body_within(SHORT.head, body).await;
+    let echo = async |body: Body| read_body(body).await;
     let server = server(Router::new().route("/", axum::routing::post(echo))).await;
     let answer =
         exchange(&server, "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc").await;
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("request_timeout"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_given_up() {
+    let echo = async |body: Body| read_body(body).await;
+    let server = server(Router::new().route("/", axum::routing::post(echo))).await;
+    let post = |body: &str| {
+        let length = body.len();
+        format!(
+            "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    };
+    assert!(exchange(&server, &post("sixteen bytes ok")).await.ends_with("sixteen bytes ok"));
+    let answer = exchange(&server, &post("seventeen are not")).await;
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("body_too_large"), "{answer}");
 }
 
 /// Writes a certificate that signed itself, and its key.
@@ -136,7 +161,7 @@ async fn identity_seen(required: bool, shows: bool) -> String {
     let metrics = TlsMetrics::register(&prometheus::Registry::new()).unwrap();
     let tls = Arc::new(Live::open("listen.leases", files, &metrics).unwrap());
     let failed = metrics.handshakes_failed("leases");
-    let handshakes = Handshakes { tls, limit: DEADLINE, failed };
+    let handshakes = Handshakes { tls, failed };
     let seen = async |identity: Option<Extension<PeerIdentity>>| {
         identity.map_or("nobody".to_owned(), |Extension(peer)| peer.names().join(","))
     };
@@ -145,7 +170,10 @@ async fn identity_seen(required: bool, shows: bool) -> String {
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let tracker = tasks.clone();
     let router = Router::new().route("/", get(seen));
-    let served = async move { serve(listener, Some(handshakes), router, stop, &tracker).await };
+    let hits = LimitMetrics::register(&prometheus::Registry::new()).unwrap();
+    let bounds = (ApiBounds::new(SHORT), hits);
+    let served =
+        async move { serve(listener, Some(handshakes), router, bounds, stop, &tracker).await };
     tasks.spawn(served);
     let files = ClientFiles {
         server_name: "localhost".try_into().unwrap(),

@@ -11,12 +11,16 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::access::{Credentials, TokenHash};
+use crate::config::ApiLimits;
 use crate::coordinator::Embedded;
+use crate::http_server;
 use crate::live_file::LiveFile;
 use crate::metrics::{Operation, StoreMetrics};
 use crate::store::Database;
 
 const DEADLINE: Duration = Duration::from_secs(20);
+/// Acquisitions that may wait.
+const WAITERS: usize = 6;
 
 /// The lease API on a port of its own, over a store in a directory of its own.
 struct Server {
@@ -34,6 +38,19 @@ struct Answer {
     status: u16,
     headers: http::HeaderMap,
     body: Value,
+}
+
+fn bounds() -> (ApiBounds, LimitMetrics) {
+    let limits = ApiLimits {
+        connections: 1024,
+        client_connections: 1024,
+        body_bytes: 16 * 1024,
+        handshake_timeout: Duration::from_secs(10),
+        timeout: Duration::from_secs(10),
+        lease_waiters: WAITERS,
+        resource_lease_waiters: WAITERS,
+    };
+    (ApiBounds::new(limits), LimitMetrics::register(&Registry::new()).unwrap())
 }
 
 impl Server {
@@ -63,13 +80,15 @@ impl Server {
         let metrics = LeaseMetrics::register(&Registry::new()).unwrap();
         let embedded = Embedded::start(&database, clock, &tasks, metrics.clone()).await.unwrap();
         let shutdown = CancellationToken::new();
-        let access = access(clock);
-        let router = router(Arc::new(embedded), &access, clock, metrics.clone(), shutdown.clone());
+        let (access, bounds) = (access(clock), bounds());
+        let (routes, stop) = (Arc::new(embedded), shutdown.clone());
+        let router = router(routes, &access, clock, metrics.clone(), bounds.clone(), stop);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (routes, stop, tracker) = (router.clone(), shutdown.clone(), tasks.clone());
-        tasks
-            .spawn(async move { http_server::serve(listener, None, routes, stop, &tracker).await });
+        tasks.spawn(async move {
+            http_server::serve(listener, None, routes, bounds, stop, &tracker).await
+        });
         let client = Client::builder().no_proxy().timeout(DEADLINE).build().unwrap();
         Server {
             address,
@@ -331,10 +350,10 @@ async fn those_who_wait_leave_room_for_holders() {
         let request = http::Request::post("/v1/leases/r").body(body).unwrap();
         hyper::service::Service::call(&service, request)
     };
-    for _ in 0..WAITING {
+    for _ in 0..WAITERS {
         server.tasks.spawn(wait());
     }
-    server.until_waiters(WAITING.try_into().unwrap()).await;
+    server.until_waiters(WAITERS.try_into().unwrap()).await;
     let refused = wait().await.unwrap();
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     let impatient = server.post("/v1/leases/r", json!({"owner": "b"})).await;

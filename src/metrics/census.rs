@@ -15,6 +15,8 @@ pub struct Census {
     pub(crate) lease_age: Gauge,
     lease_remaining: Gauge,
     pub(crate) ready: IntGauge,
+    cells_limit: IntGauge,
+    connections_limit: IntGauge,
     log: ErrorCounter,
     log_dropped: IntCounter,
 }
@@ -45,11 +47,15 @@ impl Census {
         registry.register(Box::new(build.clone()))?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let gauge = |name, help| gauge(registry, name, help);
-        gauge("fencegate_cells_limit", "Resources in memory above which idle ones have to go.")?
-            .set(limits.cells.cast_signed() as i64);
-        gauge("fencegate_connections_limit", "Client connections that the proxy listener takes.")?
-            .set(limits.connections.cast_signed() as i64);
-        Ok(Census {
+        let census = Census {
+            cells_limit: gauge(
+                "fencegate_cells_limit",
+                "Resources in memory above which idle ones have to go.",
+            )?,
+            connections_limit: gauge(
+                "fencegate_connections_limit",
+                "Client connections that the proxy listener takes.",
+            )?,
             unsettled: gauge(
                 "fencegate_unsettled_writes",
                 "Writes in doubt of this run that can still take effect.",
@@ -77,7 +83,15 @@ impl Census {
                 "fencegate_log_lines_dropped_total",
                 "Lines of the log that nobody read in time.",
             )?,
-        })
+        };
+        census.limit(limits);
+        Ok(census)
+    }
+
+    /// Says which limits hold from now on.
+    pub fn limit(&self, limits: Limits) {
+        self.cells_limit.set(limits.cells.cast_signed() as i64);
+        self.connections_limit.set(limits.connections.cast_signed() as i64);
     }
 
     pub(crate) fn look_at_log(&self) {

@@ -147,9 +147,18 @@ impl GatewayMetrics {
 
     /// The series of one route.
     #[must_use]
-    pub fn route(&self, config: &Config, route: &Route) -> RouteMetrics {
-        self.configured.set(config, route);
-        self.named(&route.name)
+    pub fn route(&self, name: &str) -> RouteMetrics {
+        self.named(name)
+    }
+
+    /// Says what routes are from now on, and no more what those of `before` were.
+    pub fn configure(&self, config: &Config, before: Option<&Config>) {
+        for route in &config.routes {
+            self.configured.set(config, route);
+        }
+        for (before, route) in before.iter().flat_map(|c| c.routes.iter().map(move |r| (c, r))) {
+            self.configured.forget(config, before, route);
+        }
     }
 
     /// The series of requests that match no route.
@@ -208,19 +217,35 @@ impl Configured {
     }
 
     fn set(&self, config: &Config, route: &Route) {
-        let upstream = &config.upstreams[route.upstream];
-        let mode = match route.mode {
-            Mode::Enforce => "enforce",
-            Mode::Observe => "observe",
-        };
-        let tokens = match route.tokens {
-            Tokens::Held => "held",
-            Tokens::Ordered => "ordered",
-        };
-        self.info.with_label_values(&[&*route.name, &*upstream.name, mode, tokens]).set(1);
+        let settle = config.upstreams[route.upstream].settle;
+        self.info.with_label_values(&labels(config, route)).set(1);
         self.drain_limit.with_label_values(&[&route.name]).set(route.drain.as_secs_f64());
-        self.settle.with_label_values(&[&route.name]).set(upstream.settle.as_secs_f64());
+        self.settle.with_label_values(&[&route.name]).set(settle.as_secs_f64());
     }
+
+    fn forget(&self, config: &Config, before: &Config, route: &Route) {
+        let old = labels(before, route);
+        // That there is none is as good.
+        if !config.routes.iter().any(|route| labels(config, route) == old) {
+            let _ = self.info.remove_label_values(&old);
+        }
+        if !config.routes.iter().any(|kept| kept.name == route.name) {
+            let _ = self.drain_limit.remove_label_values(&[&route.name]);
+            let _ = self.settle.remove_label_values(&[&route.name]);
+        }
+    }
+}
+
+fn labels<'c>(config: &'c Config, route: &'c Route) -> [&'c str; 4] {
+    let mode = match route.mode {
+        Mode::Enforce => "enforce",
+        Mode::Observe => "observe",
+    };
+    let tokens = match route.tokens {
+        Tokens::Held => "held",
+        Tokens::Ordered => "ordered",
+    };
+    [&route.name, &config.upstreams[route.upstream].name, mode, tokens]
 }
 
 impl RouteMetrics {

@@ -157,7 +157,7 @@ impl Backend {
     }
 }
 
-fn bounds(config: &Config) -> Bounds {
+pub(super) fn bounds(config: &Config) -> Bounds {
     Bounds {
         waiters: u32::try_from(config.limits.waiters).unwrap_or(u32::MAX),
         cells: config.limits.cells,

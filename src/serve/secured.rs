@@ -1,7 +1,6 @@
 //! TLS of the listeners and to the upstreams, as far as it is configured.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
@@ -13,14 +12,13 @@ use crate::tls::{Certificates, ClientTls, Handshakes, ServerTls, TlsMetrics};
 pub(super) struct Secured {
     certificates: Certificates,
     metrics: TlsMetrics,
-    limit: Duration,
 }
 
 impl Secured {
     pub(super) fn open(config: &Config, registry: &Registry) -> Result<Secured, ServeError> {
         let metrics = TlsMetrics::register(registry)?;
         let certificates = Certificates::open(config, &metrics)?;
-        Ok(Secured { certificates, metrics, limit: config.limits.handshake_timeout })
+        Ok(Secured { certificates, metrics })
     }
 
     pub(super) fn proxy(&self) -> Option<Handshakes> {
@@ -40,6 +38,11 @@ impl Secured {
         self.certificates.upstreams.clone()
     }
 
+    /// All of them.
+    pub(super) fn certificates(&self) -> Certificates {
+        self.certificates.clone()
+    }
+
     /// Follows the files until `shutdown`.
     pub(super) async fn watch(self, shutdown: CancellationToken) {
         self.certificates.watch(shutdown).await;
@@ -48,6 +51,6 @@ impl Secured {
     /// The series of a listener without TLS are there, too.
     fn listener(&self, name: &str, tls: Option<&Arc<ServerTls>>) -> Option<Handshakes> {
         let failed = self.metrics.handshakes_failed(name);
-        tls.map(|tls| Handshakes { tls: Arc::clone(tls), limit: self.limit, failed })
+        tls.map(|tls| Handshakes { tls: Arc::clone(tls), failed })
     }
 }

@@ -16,20 +16,19 @@ use super::{H2, PeerIdentity, ServerTls};
 pub struct Handshakes {
     /// The listener's TLS.
     pub tls: Arc<ServerTls>,
-    /// A client that is not through after this is sent away.
-    pub limit: Duration,
     /// Counts those that did not get through.
     pub failed: IntCounter,
 }
 
 impl Handshakes {
-    /// Leads a client through the handshake; `None`: it did not get through, and was told as far as TLS can.
-    pub async fn accept<S>(&self, stream: S) -> Option<TlsStream<S>>
+    /// Leads a client through the handshake; `None`: it did not get through within `limit`, and was told as far as
+    /// TLS can.
+    pub async fn accept<S>(&self, stream: S, limit: Duration) -> Option<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let handshake = TlsAcceptor::from(self.tls.current()).accept(stream);
-        let why = match timeout(self.limit, handshake).await {
+        let why = match timeout(limit, handshake).await {
             Ok(Ok(stream)) => return Some(stream),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it took too long".to_owned(),

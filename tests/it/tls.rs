@@ -80,16 +80,22 @@ fn old_versions_of_tls_and_plain_text_are_refused() {
 fn a_client_that_never_finishes_its_handshake_is_sent_away_and_others_are_served() {
     let api = Downstream::start();
     let ca = Authority::new();
-    let limits = "[limits]\nhandshake_timeout = \"300ms\"\nconnections = 4\n";
+    let limits = "[limits]\nhandshake_timeout = \"1s\"\nclient_connections = 4\n";
     let gateway =
         Gateway::listening(api.address, &ca.sign("gateway").listen("proxy"), "http", limits);
     let mut silent: Vec<_> = (0..4).map(|_| Connection::open(gateway.proxy)).collect();
     // The beginning of a ClientHello.
     silent[0].write([0x16, 3, 1, 2, 0, 1]);
-    assert_eq!(put(&gateway, &ca, "1", &[]).status, 200, "all places were taken, for a while");
+    let others = ["--interface", "127.0.0.8"];
+    assert_eq!(put(&gateway, &ca, "1", &others).status, 200, "a client of another machine");
+    let mut one_too_many = Connection::open(gateway.proxy);
+    assert!(one_too_many.is_closed_by_peer());
+    let hits = "fencegate_limit_hits_total{limit=\"limits.client_connections\"} 1";
+    assert!(gateway.admin_text("/metrics").contains(hits));
     for client in &mut silent {
         assert!(client.is_closed_by_peer());
     }
+    wait_until("their places are free", || put(&gateway, &ca, "1", &[]).status == 200);
 }
 
 fn with_clients(listener: &str, clients: &Authority, how: &str) -> String {

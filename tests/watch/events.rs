@@ -1,6 +1,6 @@
 //! What happens, one thing after the other, each until Prometheus has seen it.
 
-use std::thread;
+use std::{fs, thread};
 
 use rustix::process::Signal;
 
@@ -23,6 +23,7 @@ const TTL_MS: u64 = 2000;
 pub fn let_everything_happen(cast: &mut Cast, seen: &Prometheus) {
     ordinary_work(seen);
     broken_requests(cast, seen);
+    strangers_and_new_configurations(cast, seen);
     another_history(cast, seen);
     lost_leases(cast, seen);
     a_slow_api(cast, seen);
@@ -74,6 +75,33 @@ fn broken_requests(cast: &Cast, seen: &Prometheus) {
     ] {
         refused(seen, code);
     }
+}
+
+/// A web page asks for leases; a configuration is taken over, another one refused.
+fn strangers_and_new_configurations(cast: &Cast, seen: &Prometheus) {
+    for gateway in cast.gateways() {
+        let page = [("Origin", "https://page.example")];
+        assert_eq!(send(gateway.leases, "GET", "/v1/leases", &page, b"").status, 403);
+        let path = gateway.config_path();
+        let good = fs::read_to_string(&path).expect("the configuration");
+        fs::write(&path, format!("{good}\nnonsense = 1\n")).expect("a writable directory");
+        gateway.signal(Signal::HUP);
+        wait_until("the nonsense is refused", || reloads(gateway, "refused") > 0.0);
+        fs::write(&path, good).expect("a writable directory");
+        gateway.signal(Signal::HUP);
+        wait_until("it is as before", || reloads(gateway, "applied") > 0.0);
+    }
+    for job in ["fleet", "alone"] {
+        seen.wait_for(&format!("sum(fencegate_access_refusals_total{{job='{job}'}}) > 0"));
+        seen.wait_for(&format!("min(fencegate_config_reloads_total{{job='{job}'}}) > 0"));
+    }
+}
+
+fn reloads(gateway: &Gateway, result: &str) -> f64 {
+    let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
+    let name = format!("fencegate_config_reloads_total{{result=\"{result}\"}} ");
+    let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    count.and_then(|count| count.parse().ok()).expect("it is counted from the start")
 }
 
 fn another_history(cast: &mut Cast, seen: &Prometheus) {

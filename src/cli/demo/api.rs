@@ -5,22 +5,37 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
+use prometheus::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::http_server;
+use crate::config::ApiLimits;
+use crate::http_server::{self, ApiBounds};
+use crate::metrics::LimitMetrics;
 
 /// Where the account is, and so the resource that Fencegate derives from a request to it.
 pub(super) const PATH: &str = "/accounts/1";
 
 /// What the account holds at first.
 pub(super) const AT_FIRST: Account = Account { balance: 100, written_by: String::new() };
+
+/// For the gateway and whoever looks; nobody waits for leases here.
+const FEW: ApiLimits = ApiLimits {
+    connections: 64,
+    client_connections: 64,
+    body_bytes: 1024,
+    handshake_timeout: Duration::from_secs(10),
+    timeout: Duration::from_secs(10),
+    lease_waiters: 0,
+    resource_lease_waiters: 0,
+};
 
 /// The account as it is sent and stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,10 +61,11 @@ impl Api {
         let address = listener.local_addr()?;
         let ledger = Ledger::default();
         let router = Router::new().route(PATH, get(read).put(write)).with_state(ledger.clone());
+        let bounds = (ApiBounds::new(FEW), LimitMetrics::register(&Registry::new())?);
         let shutdown = CancellationToken::new();
         let serving = shutdown.clone().drop_guard();
         tokio::spawn(async move {
-            http_server::serve(listener, None, router, shutdown, &TaskTracker::new()).await;
+            http_server::serve(listener, None, router, bounds, shutdown, &TaskTracker::new()).await;
         });
         Ok(Api { address, ledger, _serving: serving })
     }

@@ -1,7 +1,7 @@
 //! The table of keys against the code and against `docs/configuration.md`.
 
 use super::{Given, SMALL};
-use crate::config::keys::{Absent, KEYS, Key, Section, Slot};
+use crate::config::keys::{Absent, KEYS, Key, Kind, Section, Slot};
 
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
@@ -52,11 +52,15 @@ fn other_value(key: &Key) -> &'static str {
         (Section::Route, "mode") => "observe",
         (Section::Route, "tokens") => "ordered",
         (Section::Route, "case") => "ignore",
-        (Section::Route, "buffer" | "max_body") | (Section::Limits, "head_size") => "77777",
-        (Section::Limits, "head_fields" | "connections" | "waiters" | "cells") => "77",
         (Section::Access, "metrics") => "open",
         (_, "name") => "other",
-        _ => "77s",
+        (Section::Limits, "api_connections") => "2000",
+        _ => match key.kind {
+            Kind::Size => "77777",
+            Kind::Number => "77",
+            Kind::Rate => "77/s",
+            _ => "77s",
+        },
     }
 }
 

@@ -136,10 +136,8 @@ impl Gateway {
     }
 
     fn configured(dir: Arc<TempDir>, store: PathBuf, table: &str, config: &str) -> Gateway {
-        let listen = "[listen]\nproxy = \"127.0.0.1:0\"\nleases = \"127.0.0.1:0\"\n\
-                      admin = \"127.0.0.1:0\"\n";
-        let text = format!("{listen}[store]\n{table}\n{config}");
-        fs::write(dir.path().join("fencegate.toml"), text).expect("a writable directory");
+        fs::write(dir.path().join("fencegate.toml"), whole(table, config))
+            .expect("a writable directory");
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
         Gateway {
             dir,
@@ -150,6 +148,25 @@ impl Gateway {
             leases: nowhere,
             admin: nowhere,
         }
+    }
+
+    /// Where its configuration is.
+    pub fn config_path(&self) -> PathBuf {
+        self.dir.path().join("fencegate.toml")
+    }
+
+    /// Puts another configuration into the place of its own, in one step; with the same listeners and store.
+    pub fn configure(&self, config: &str) {
+        self.configure_listener("", config);
+    }
+
+    /// The same with further keys of `[listen]`.
+    pub fn configure_listener(&self, listen: &str, config: &str) {
+        let table = format!("url = \"sqlite:{}\"", self.store.display());
+        let new = self.dir.path().join("new.toml");
+        let text = whole(&table, config).replacen("[store]\n", &format!("{listen}[store]\n"), 1);
+        fs::write(&new, text).expect("a writable directory");
+        fs::rename(new, self.config_path()).expect("a writable directory");
     }
 
     /// Makes later starts listen where it listens now.
@@ -346,6 +363,13 @@ impl Gateway {
         }
         answer.json()["highest_token"].as_str().and_then(|token| token.parse().ok())
     }
+}
+
+/// A configuration file with listeners on free ports.
+fn whole(store: &str, config: &str) -> String {
+    let listen = "[listen]\nproxy = \"127.0.0.1:0\"\nleases = \"127.0.0.1:0\"\n\
+                  admin = \"127.0.0.1:0\"\n";
+    format!("{listen}[store]\n{store}\n{config}")
 }
 
 impl Drop for Gateway {
