@@ -16,6 +16,7 @@ use prometheus::{Registry, TextEncoder};
 use serde::{Deserialize, Serialize};
 
 pub use self::readiness::Readiness;
+use crate::access::{Access, Caller, Listener, Scope, Verb};
 use crate::coordinator::Guard;
 use crate::fence::{Resource, Token};
 use crate::fences::{DoubtView, Fences, LeftView, OperatorRaise, Refused};
@@ -47,11 +48,18 @@ pub struct Admin {
     pub guard: Option<Arc<Guard>>,
     /// Whether new requests are welcome.
     pub ready: Arc<Readiness>,
+    /// Whether `/metrics` needs no credential.
+    pub open_metrics: bool,
 }
 
-/// The listener's paths.
-pub fn router(admin: Admin) -> Router {
-    Router::new()
+/// For whoever restarts or chooses gateways; they say little.
+const PROBES: &[&str] = &["/livez", "/readyz"];
+const PROBES_AND_METRICS: &[&str] = &["/livez", "/readyz", "/metrics"];
+
+/// The listener's paths, for those whom `access` lets in.
+pub fn router(admin: Admin, access: &Arc<Access>) -> Router {
+    let open = if admin.open_metrics { PROBES_AND_METRICS } else { PROBES };
+    let router = Router::new()
         .route("/metrics", get(scrape))
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(ready))
@@ -60,13 +68,18 @@ pub fn router(admin: Admin) -> Router {
         .route("/v1/in-doubt", get(in_doubt))
         .route("/v1/coordinator", get(history::show))
         .route("/v1/coordinator/adopt", post(history::adopt))
-        .with_state(admin)
+        .with_state(admin);
+    access.guard(Listener::Admin, open, router)
 }
 
 async fn scrape(
     State(admin): State<Admin>,
+    caller: Caller,
     headers: HeaderMap,
 ) -> Result<impl IntoResponse, Problem> {
+    if !admin.open_metrics {
+        caller.demand(Verb::AdminMetrics, Scope::Gateway)?;
+    }
     let census = &admin.census;
     census.unsettled.set(admin.fences.doubts().unsettled().cast_signed() as i64);
     census.lease_age.set(admin.fences.lease_age().as_secs_f64());
@@ -111,7 +124,12 @@ struct FencePage {
     next: Option<Resource>,
 }
 
-async fn list(State(admin): State<Admin>, uri: Uri) -> Result<Json<FencePage>, Problem> {
+async fn list(
+    State(admin): State<Admin>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<FencePage>, Problem> {
+    caller.demand(Verb::AdminRead, Scope::AllResources)?;
     let page: PageQuery = parse_query(&uri)?;
     let limit = page.limit()?;
     let rows = admin.fences.list(page.after, limit).await.map_err(unread)?;
@@ -123,17 +141,11 @@ async fn list(State(admin): State<Admin>, uri: Uri) -> Result<Json<FencePage>, P
 
 async fn show(
     State(admin): State<Admin>,
+    caller: Caller,
     ResourceName(resource): ResourceName,
 ) -> Result<Json<Fence>, Problem> {
-    let row = admin
-        .fences
-        .show(resource.clone())
-        .await
-        .map_err(|error| about(&resource, unread(error)))?;
-    let row = row.ok_or_else(|| {
-        about(&resource, Problem::new(Code::FenceNotFound, "no token was ever accepted for it"))
-    })?;
-    Ok(Json(admin.fence(row)))
+    caller.demand(Verb::AdminRead, Scope::Resource(&resource))?;
+    admin.shown(&resource).await.map(Json)
 }
 
 #[derive(Deserialize)]
@@ -145,18 +157,21 @@ struct RaiseTo {
 /// Raises a mark by an operator's word, to shut out every lower token.
 async fn raise(
     State(admin): State<Admin>,
+    caller: Caller,
     ResourceName(resource): ResourceName,
     body: Body,
 ) -> Result<Json<Fence>, Problem> {
     let about = |problem| about(&resource, problem);
     let RaiseTo { token } =
         read_body(body).await.and_then(|body| parse_json(&body)).map_err(about)?;
+    let action = caller.begin(Verb::AdminRaise, Scope::Resource(&resource))?.with_token(token);
     let raised = admin.fences.raise_by_operator(resource.clone(), token).await;
-    match raised.map_err(|error| about(unconfirmed(&error)))? {
-        OperatorRaise::Raised => {}
-        OperatorRaise::NotRaised(mark) => return Err(about(not_raised(token, mark))),
-    }
-    show(State(admin), ResourceName(resource)).await
+    action.ended(match raised {
+        Ok(OperatorRaise::Raised) => Ok(()),
+        Ok(OperatorRaise::NotRaised(mark)) => Err(about(not_raised(token, mark))),
+        Err(error) => Err(about(unconfirmed(&error))),
+    })?;
+    admin.shown(&resource).await.map(Json)
 }
 
 fn not_raised(token: Token, mark: Token) -> Problem {
@@ -186,7 +201,12 @@ struct InDoubt {
     left_by_crash: Vec<LeftView>,
 }
 
-async fn in_doubt(State(admin): State<Admin>, uri: Uri) -> Result<Json<InDoubt>, Problem> {
+async fn in_doubt(
+    State(admin): State<Admin>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<InDoubt>, Problem> {
+    caller.demand(Verb::AdminRead, Scope::AllResources)?;
     let query: LimitQuery = parse_query(&uri)?;
     let limit = query.limit()?;
     Ok(Json(InDoubt {
@@ -196,6 +216,15 @@ async fn in_doubt(State(admin): State<Admin>, uri: Uri) -> Result<Json<InDoubt>,
 }
 
 impl Admin {
+    async fn shown(&self, resource: &Resource) -> Result<Fence, Problem> {
+        let about = |problem| about(resource, problem);
+        let row = self.fences.show(resource.clone()).await.map_err(|error| about(unread(error)))?;
+        let row = row.ok_or_else(|| {
+            about(Problem::new(Code::FenceNotFound, "no token was ever accepted for it"))
+        })?;
+        Ok(self.fence(row))
+    }
+
     /// Why new requests are not welcome, if they are not.
     fn unready(&self) -> Option<&'static str> {
         self.ready.unready(self.fences.is_live())

@@ -1,9 +1,12 @@
 //! The command line: what each verb takes, and its exit code.
 
 mod admin;
+mod client_args;
 mod config_check;
 mod coordinator;
+mod credential;
 mod demo;
+mod etcd_args;
 mod fence;
 mod lease;
 mod migrate;
@@ -42,6 +45,9 @@ enum Command {
     /// Look at the coordinator's history, and adopt another one
     #[command(subcommand)]
     Coordinator(coordinator::CoordinatorCommand),
+    /// Make credentials for the lease and admin listeners
+    #[command(subcommand)]
+    Credential(credential::CredentialCommand),
     /// Bring the schema of the store up to date
     Migrate(migrate::MigrateArgs),
     /// Look at the configuration
@@ -68,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Lease(command) => lease::main(&command),
         Command::Fence(command) => fence::main(&command),
         Command::Coordinator(command) => coordinator::main(&command),
+        Command::Credential(command) => credential::main(&command),
         Command::Migrate(args) => migrate::main(&args),
         Command::Config(command) => config_check::main(&command),
     }

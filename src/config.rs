@@ -10,6 +10,7 @@
 //! Deliberately absent: reading the process's own environment, which is passed in, and changing
 //! anything while the gateway runs; `changes` says what may change then.
 
+mod access;
 mod build;
 mod changes;
 mod check;
@@ -32,13 +33,17 @@ mod values;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::access::CredentialsFile;
 use crate::fence::Resource;
+use crate::live_file::Live;
 use crate::store::PostgresSettings;
 use crate::tls::{ClientFiles, ServerFiles};
+pub use access::UpstreamCredential;
 pub use coordinator::Coordinator;
 pub(crate) use file::read_text;
 pub use flags::ServeFlags;
@@ -52,6 +57,8 @@ pub(crate) use values::duration;
 pub struct Config {
     /// Where to listen.
     pub listen: Listen,
+    /// Who may do what on the lease and admin listeners.
+    pub access: Access,
     /// Where marks and grants are kept.
     pub store: Store,
     /// Who issues leases and tokens.
@@ -68,6 +75,28 @@ pub struct Config {
     pub metrics: Metrics,
     /// Where traces go.
     pub telemetry: Telemetry,
+}
+
+impl Config {
+    /// The secrets that are read anew when their files change.
+    #[must_use]
+    pub fn live_files(&self) -> Vec<Arc<dyn Live>> {
+        let credentials = self.access.credentials.iter().map(|file| Arc::clone(file) as _);
+        let of_upstreams =
+            self.upstreams.iter().filter_map(|upstream| upstream.credential.as_ref());
+        let values = of_upstreams.map(|credential| Arc::clone(&credential.value) as _);
+        credentials.chain(values).collect()
+    }
+
+    /// Takes over what follows the files of `running`, which are the same: nobody follows those that were opened
+    /// for this configuration.
+    pub(crate) fn keep_files(&mut self, running: &Config) {
+        self.access.clone_from(&running.access);
+        for upstream in &mut self.upstreams {
+            let same = running.upstreams.iter().find(|other| other.name == upstream.name);
+            upstream.credential = same.and_then(|other| other.credential.clone());
+        }
+    }
 }
 
 /// `[listen]`
@@ -115,6 +144,15 @@ pub enum Protocol {
     Http2,
 }
 
+/// `[access]`
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Who is known; `None`: everybody may everything, and the listeners are on loopback.
+    pub credentials: Option<Arc<CredentialsFile>>,
+    /// Whether `/metrics` needs no credential where there are any; default no.
+    pub open_metrics: bool,
+}
+
 /// `[store]`
 #[derive(Clone, Debug)]
 pub enum Store {
@@ -147,6 +185,8 @@ pub struct Upstream {
     pub connections: usize,
     /// Requests that wait for one of them, per thread; default 1,024.
     pub waiting: usize,
+    /// What the gateway proves itself with; default nothing.
+    pub credential: Option<UpstreamCredential>,
 }
 
 /// `[[route]]`

@@ -13,6 +13,7 @@ mod body;
 mod client;
 mod client_stream;
 mod connection;
+mod credential;
 mod destination;
 mod door;
 mod forward;

@@ -69,6 +69,12 @@ impl ApiBounds {
     }
 }
 
+/// Answers by problem documents to what `router` has nothing for. Apart from [`serve`], so that a guard can
+/// stand in front of these answers as well.
+pub(crate) fn complete(router: Router) -> Router {
+    router.fallback(no_route).method_not_allowed_fallback(method_not_allowed)
+}
+
 /// Serves `router` until `shutdown`, then takes no more connections and returns. Requests in flight
 /// go on in `tasks`, each connection ending after its answer. Without `tls` it is plain text.
 pub async fn serve(
@@ -79,7 +85,6 @@ pub async fn serve(
     shutdown: CancellationToken,
     tasks: &TaskTracker,
 ) {
-    let router = router.fallback(no_route).method_not_allowed_fallback(method_not_allowed);
     let router = bounded_bodies(router, bounds.clone());
     let places = Places::new(bounds.clone());
     let next = async || {

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::waiting::Waiting;
 use self::wire::{AcquireBody, HolderBody, LeaseBody, LeasesBody, ReleaseQuery, RenewBody};
+use crate::access::{Access, Caller, Listener, Scope, Verb};
 use crate::clock::{Clock, WallTime};
 use crate::coordinator::{Acquired, Coordinator, CoordinatorError, Lease, LeaseMetrics, Released};
 use crate::fence::{Owner, Resource, Token};
@@ -40,26 +41,33 @@ struct Api {
     shutdown: CancellationToken,
 }
 
-/// The routes of the lease listener, to be served by [`crate::http_server::serve`]. After
-/// `shutdown`, acquisitions that wait are refused; everything else is answered as before.
+/// The description is the same for everybody, and says nothing of anybody.
+const OPEN: &[&str] = &["/openapi.json"];
+
+/// The routes of the lease listener, to be served by [`crate::http_server::serve`], for those
+/// whom `access` lets in. After `shutdown`, acquisitions that wait are refused; everything else is
+/// answered as before.
 pub fn router(
     coordinator: Arc<dyn Coordinator>,
+    access: &Arc<Access>,
     clock: Clock,
     metrics: LeaseMetrics,
     (bounds, hits): (ApiBounds, LimitMetrics),
     shutdown: CancellationToken,
 ) -> Router {
     let waiting = Waiting::new(bounds, hits);
-    Router::new()
+    let router = Router::new()
         .route("/v1/leases", get(list))
         .route("/v1/leases/{resource}", post(acquire).get(show).delete(release))
         .route("/v1/leases/{resource}/renew", post(renew))
         .route("/openapi.json", get(openapi))
-        .with_state(Api { coordinator, clock, metrics, waiting, shutdown })
+        .with_state(Api { coordinator, clock, metrics, waiting, shutdown });
+    access.guard(Listener::Leases, OPEN, router)
 }
 
 async fn acquire(
     State(api): State<Api>,
+    caller: Caller,
     ResourceName(resource): ResourceName,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -67,27 +75,43 @@ async fn acquire(
     let body: AcquireBody =
         read_body(body).await.and_then(|body| parse_json(&body)).map_err(about)?;
     let (ttl, wait) = (body.ttl().map_err(about)?, body.wait().map_err(about)?);
-    let acquisition = api.coordinator.acquire(resource.clone(), body.owner, ttl, wait);
-    let acquired = if wait.is_zero() {
-        acquisition.await
-    } else {
-        let _place = api.waiting.enter(&resource).map_err(about)?;
-        tokio::select! {
-            biased;
-            acquired = acquisition => acquired,
-            () = api.shutdown.cancelled() => return Err(about(shutting_down())),
+    let action = caller.begin(Verb::LeaseAcquire, Scope::Lease(&resource, &body.owner))?;
+    match api.acquired(&resource, body.owner, ttl, wait).await.map_err(about) {
+        Ok(lease) => action.with_token(lease.token).ended(Ok(lease)),
+        refused => action.ended(refused),
+    }
+    .map(|lease| (StatusCode::CREATED, Json(LeaseBody::from(lease))).into_response())
+}
+
+impl Api {
+    async fn acquired(
+        &self,
+        resource: &Resource,
+        owner: Owner,
+        ttl: Duration,
+        wait: Duration,
+    ) -> Result<Lease, Problem> {
+        let acquisition = self.coordinator.acquire(resource.clone(), owner, ttl, wait);
+        let acquired = if wait.is_zero() {
+            acquisition.await
+        } else {
+            let _place = self.waiting.enter(resource)?;
+            tokio::select! {
+                biased;
+                acquired = acquisition => acquired,
+                () = self.shutdown.cancelled() => return Err(shutting_down()),
+            }
+        };
+        match acquired.map_err(|error| unconfirmed(&error))? {
+            Acquired::Granted(lease) => Ok(lease),
+            Acquired::Held(lease) => Err(lease_held(&lease, self.clock.wall())),
         }
-    };
-    match acquired.map_err(|error| about(unconfirmed(&error)))? {
-        Acquired::Granted(lease) => {
-            Ok((StatusCode::CREATED, Json(LeaseBody::from(lease))).into_response())
-        }
-        Acquired::Held(lease) => Err(about(lease_held(&lease, api.clock.wall()))),
     }
 }
 
 async fn renew(
     State(api): State<Api>,
+    caller: Caller,
     ResourceName(resource): ResourceName,
     body: Body,
 ) -> Result<Json<LeaseBody>, Problem> {
@@ -96,42 +120,50 @@ async fn renew(
     let body: RenewBody =
         read_body(body).await.and_then(|body| parse_json(&body)).map_err(about)?;
     let ttl = body.ttl().map_err(about)?;
+    let scope = Scope::Lease(&resource, &body.owner);
+    let action = caller.begin(Verb::LeaseRenew, scope)?.with_token(body.token);
     let renewal =
         api.coordinator.renew(resource.clone(), body.owner.clone(), body.token, ttl).await;
     api.metrics.renewal_answered(api.clock.now().since(began));
-    let renewed = renewal.map_err(|error| {
-        api.metrics.renewal_unconfirmed(&resource, &body.owner, body.token, &error);
-        about(unconfirmed(&error))
-    })?;
-    match renewed {
-        Some(lease) => Ok(Json(lease.into())),
-        None => Err(about(lease_lost(&body.owner, body.token))),
-    }
+    action.ended(match renewal {
+        Ok(Some(lease)) => Ok(Json(lease.into())),
+        Ok(None) => Err(about(lease_lost(&body.owner, body.token))),
+        Err(error) => {
+            api.metrics.renewal_unconfirmed(&resource, &body.owner, body.token, &error);
+            Err(about(unconfirmed(&error)))
+        }
+    })
 }
 
 async fn release(
     State(api): State<Api>,
+    caller: Caller,
     ResourceName(resource): ResourceName,
     uri: Uri,
 ) -> Result<StatusCode, Problem> {
     let about = |problem| about(&resource, problem);
     let ReleaseQuery { owner, token } = parse_query(&uri).map_err(about)?;
+    let scope = Scope::Lease(&resource, &owner);
+    let action = caller.begin(Verb::LeaseRelease, scope)?.with_token(token);
     let released = api.coordinator.release(resource.clone(), owner, token).await;
-    match released.map_err(|error| about(unconfirmed(&error)))? {
-        Released::Released => Ok(StatusCode::NO_CONTENT),
-        Released::OwnerMismatch => Err(about(Problem::new(
+    action.ended(match released {
+        Ok(Released::Released) => Ok(StatusCode::NO_CONTENT),
+        Ok(Released::OwnerMismatch) => Err(about(Problem::new(
             Code::OwnerMismatch,
             "the lease has another owner or another token; it was left as it is",
         ))),
-        Released::NotFound => Err(about(lease_not_found())),
-    }
+        Ok(Released::NotFound) => Err(about(lease_not_found())),
+        Err(error) => Err(about(unconfirmed(&error))),
+    })
 }
 
 async fn show(
     State(api): State<Api>,
+    caller: Caller,
     ResourceName(resource): ResourceName,
 ) -> Result<Json<LeaseBody>, Problem> {
     let about = |problem| about(&resource, problem);
+    caller.demand(Verb::LeaseRead, Scope::Resource(&resource))?;
     match api.coordinator.show(resource.clone()).await {
         Ok(Some(lease)) => Ok(Json(lease.into())),
         Ok(None) => Err(about(lease_not_found())),
@@ -139,7 +171,12 @@ async fn show(
     }
 }
 
-async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<LeasesBody>, Problem> {
+async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<LeasesBody>, Problem> {
+    caller.demand(Verb::LeaseRead, Scope::AllResources)?;
     let query: PageQuery = parse_query(&uri)?;
     let limit = query.limit()?;
     let leases =

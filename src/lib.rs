@@ -6,6 +6,7 @@ compile_error!(
      and not for release builds"
 );
 
+pub mod access;
 pub mod admin;
 mod batch;
 pub mod cli;
@@ -18,6 +19,7 @@ pub mod fences;
 pub mod gateway;
 pub mod http_server;
 pub mod lease_api;
+pub mod live_file;
 pub mod metrics;
 pub mod problem;
 pub mod serve;

@@ -31,6 +31,10 @@ macro_rules! codes {
 codes! {
     /// The request is not one that this listener takes (bad JSON, a bad field, a bad parameter).
     InvalidRequest = "invalid_request",
+    /// It is not known who asks.
+    Unauthenticated = "unauthenticated",
+    /// Whoever asks may not do this.
+    Forbidden = "forbidden",
     /// The token header is not a bare decimal in range.
     MalformedFencingToken = "malformed_fencing_token",
     /// The token header is repeated, contradicts its twin, or is named in `Connection`.
@@ -105,7 +109,8 @@ impl Code {
             | C::MalformedFencingToken
             | C::AmbiguousFencingToken
             | C::UnresolvableResource => StatusCode::BAD_REQUEST,
-            C::FencingTokenNotHeld | C::OwnerMismatch => StatusCode::FORBIDDEN,
+            C::Unauthenticated => StatusCode::UNAUTHORIZED,
+            C::Forbidden | C::FencingTokenNotHeld | C::OwnerMismatch => StatusCode::FORBIDDEN,
             C::NoRoute | C::LeaseNotFound | C::FenceNotFound => StatusCode::NOT_FOUND,
             C::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             C::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -133,7 +138,9 @@ impl Code {
         use Code as C;
         !matches!(
             self,
-            C::OwnerMismatch
+            C::Unauthenticated
+                | C::Forbidden
+                | C::OwnerMismatch
                 | C::LeaseNotFound
                 | C::FenceNotFound
                 | C::LeaseHeld
@@ -157,6 +164,8 @@ impl Code {
             | C::FenceDraining
             | C::Overloaded => true,
             C::InvalidRequest
+            | C::Unauthenticated
+            | C::Forbidden
             | C::MalformedFencingToken
             | C::AmbiguousFencingToken
             | C::UnresolvableResource
@@ -267,6 +276,9 @@ impl Problem {
             .header(http::header::CACHE_CONTROL, "no-store");
         if let Some(seconds) = self.retry_after_seconds {
             answer = answer.header(http::header::RETRY_AFTER, seconds);
+        }
+        if self.problem_code == Code::Unauthenticated {
+            answer = answer.header(http::header::WWW_AUTHENTICATE, "Bearer realm=\"fencegate\"");
         }
         if !self.problem_code.is_retryable() {
             answer = answer.header("x-should-retry", "false");

@@ -28,18 +28,19 @@ use tokio_util::task::TaskTracker;
 use tracing_appender::non_blocking::ErrorCounter;
 
 use self::apis::Apis;
-use self::backend::{Backend, Opened};
+use self::backend::Opened;
 use self::listeners::Listeners;
 use self::reload::{Present, Reloader, Reloads};
 use self::secured::Secured;
 use self::traces::Traces;
+use crate::access::Access;
 use crate::admin::{self, Admin, Readiness};
 use crate::clock::Clock;
 use crate::config::{Config, Loaded, Sources};
 use crate::coordinator::{
     Coordinator, CoordinatorError, Guard, LeaseMetrics, Measured, PostgresStartError,
 };
-use crate::fences::{Bounds, Fences, FencesParts};
+use crate::fences::{Fences, FencesParts};
 use crate::gateway::{Connections, Gateway, GatewayParts};
 use crate::http_server::ApiBounds;
 use crate::lease_api;
@@ -169,7 +170,7 @@ impl Running {
         let measured = Arc::new(Measured::new(Arc::clone(&backend.coordinator), &registry)?);
         let coordinator: Arc<dyn Coordinator> = Arc::clone(&measured) as _;
         let base = Base { config, clock, registry, exemplars };
-        let parts = base.fences(&backend, &coordinator, &fence_metrics);
+        let parts = backend.fences_parts(&base.config, clock, &coordinator, &fence_metrics);
         let fences = admission(parts, &store_tasks).await;
         let kept = backend.keep(&fences);
         let parts = base.gateway(&fences, &fence_metrics, &secured, traces.spans.take())?;
@@ -197,11 +198,13 @@ impl Running {
         let ready = Arc::new(Readiness::new(clock));
         let observed = (&fences, gateway.connections(), backend.guard.clone());
         let admin = base.admin(observed, &coordinator, Arc::clone(&ready), census)?;
+        let access = Access::new(base.config.access.credentials.clone(), clock, &base.registry)?;
         let (bounds, closing) = (apis.bounds.clone(), apis.leases_closing.clone());
-        let leases = lease_api::router(coordinator, clock, lease_metrics, bounds, closing);
+        let leases = lease_api::router(coordinator, &access, clock, lease_metrics, bounds, closing);
         apis.count_leases(measured, base.registry);
         apis.leases(listeners.leases, secured.leases(), leases);
-        apis.admin(listeners.admin, secured.admin(), admin::router(admin));
+        apis.admin(listeners.admin, secured.admin(), admin::router(admin, &access));
+        apis.follow(base.config.live_files());
         apis.tasks.spawn(secured.watch(apis.admin_closing.clone()));
         Ok(Running {
             config: present,
@@ -270,22 +273,6 @@ struct Base {
 }
 
 impl Base {
-    fn fences(
-        &self,
-        backend: &Backend,
-        coordinator: &Arc<dyn Coordinator>,
-        metrics: &FenceMetrics,
-    ) -> FencesParts {
-        FencesParts {
-            store: Arc::clone(&backend.store),
-            lease: Arc::clone(&backend.lease),
-            coordinator: Arc::clone(coordinator),
-            clock: self.clock,
-            bounds: bounds(&self.config),
-            metrics: metrics.clone(),
-        }
-    }
-
     fn gateway(
         &self,
         fences: &Arc<Fences>,
@@ -328,18 +315,11 @@ impl Base {
             registry: self.registry.clone(),
             guard,
             ready,
+            open_metrics: self.config.access.open_metrics,
         })
     }
 }
 
 fn measures(config: &Config) -> Limits {
     Limits { cells: config.limits.cells, connections: config.limits.connections }
-}
-
-fn bounds(config: &Config) -> Bounds {
-    Bounds {
-        waiters: u32::try_from(config.limits.waiters).unwrap_or(u32::MAX),
-        cells: config.limits.cells,
-        idle: config.limits.cell_idle,
-    }
 }

@@ -45,6 +45,7 @@
 //! judges every write again. Deliberately absent: judging tokens, and any knowledge of the gateway
 //! beyond its address and its answers.
 
+mod api;
 mod client;
 mod group;
 mod held;
@@ -54,17 +55,21 @@ mod report;
 mod run;
 mod signals;
 mod stamp;
+mod token_file;
 mod token_header;
 mod wire;
 mod writes;
 
+pub use api::TlsFiles;
+pub(crate) use api::{ApiClient, NoAnswer};
 pub use client::{InvalidLeaseUrl, LeaseClient, LeaseError};
-pub(crate) use client::{base_url, escape, path_segment};
+pub(crate) use client::{escape, path_segment};
 pub use held::{HeldLease, LeaseView, Lost, Terms};
 pub use leases::Leases;
 pub use refusal::Refusal;
 pub use run::{Job, OnHeld, exit, run};
 pub use stamp::{Gateway, InvalidGateway, StampProxy};
+pub use token_file::{InvalidTokenFile, TokenFile};
 pub use token_header::{FENCING_TOKEN, stamp};
 pub use wire::{Holder, Lease, LeasePage};
 pub use writes::{WriteError, Writes};

@@ -5,11 +5,16 @@ use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::Admin;
+use crate::access::{Caller, Scope, Verb};
 use crate::coordinator::{Adopted, CoordinatorError};
 use crate::fence::Epoch;
 use crate::problem::{Code, Problem, ProblemOutcome};
 
-pub(super) async fn show(State(admin): State<Admin>) -> Result<Json<Value>, Problem> {
+pub(super) async fn show(
+    State(admin): State<Admin>,
+    caller: Caller,
+) -> Result<Json<Value>, Problem> {
+    caller.demand(Verb::AdminRead, Scope::Gateway)?;
     let Some(guard) = &admin.guard else {
         return Ok(Json(json!({ "epoch": Epoch::FIRST, "changed": null })));
     };
@@ -17,7 +22,15 @@ pub(super) async fn show(State(admin): State<Admin>) -> Result<Json<Value>, Prob
     Ok(Json(json!(view)))
 }
 
-pub(super) async fn adopt(State(admin): State<Admin>) -> Result<Json<Value>, Problem> {
+pub(super) async fn adopt(
+    State(admin): State<Admin>,
+    caller: Caller,
+) -> Result<Json<Value>, Problem> {
+    let action = caller.begin(Verb::AdminAdopt, Scope::Gateway)?;
+    action.ended(adopted(&admin).await)
+}
+
+async fn adopted(admin: &Admin) -> Result<Json<Value>, Problem> {
     let Some(guard) = &admin.guard else { return Err(unchanged(Epoch::FIRST)) };
     let adopted = guard.adopt().await.map_err(|error| {
         let mut problem = unavailable(&error);

@@ -4,17 +4,22 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use reqwest::Method;
+use http::Method;
 use serde_json::Value;
 
+use super::client_args::GatewayArgs;
 use crate::problem::Code;
-use crate::worker::{base_url, exit};
+use crate::worker::{ApiClient, NoAnswer, exit};
+
+const DEFAULT: &str = "http://127.0.0.1:9090";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct AdminAddress {
     /// The gateway's admin listener
-    #[arg(long = "admin", env = "FENCEGATE_ADMIN", default_value = "http://127.0.0.1:9090")]
+    #[arg(long = "admin", env = "FENCEGATE_ADMIN", default_value = DEFAULT)]
     url: String,
+    #[command(flatten)]
+    gateway: GatewayArgs,
 }
 
 /// For the whole exchange with the gateway.
@@ -25,12 +30,12 @@ const NO_SUCH_THING: u8 = 1;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("--admin {url:?}: {why}; give an address such as http://127.0.0.1:9090")]
-    Usage { url: String, why: String },
+    #[error("{0}")]
+    Usage(String),
     #[error("{code}: {detail}")]
     Refused { code: String, detail: String },
     #[error("no answer from {admin}; is it the admin listener of a running gateway? {error}")]
-    Unreachable { admin: String, error: reqwest::Error },
+    Unreachable { admin: String, error: String },
     #[error(transparent)]
     System(#[from] std::io::Error),
 }
@@ -61,24 +66,28 @@ impl AdminAddress {
         path: &str,
         body: Option<Value>,
     ) -> Result<Value, Failure> {
-        let base =
-            base_url(&self.url).map_err(|why| Failure::Usage { url: self.url.clone(), why })?;
-        let unreachable = |error| Failure::Unreachable { admin: base.clone(), error };
-        // The gateway is not behind whatever proxy the environment names for the web.
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(ANSWER_WITHIN)
-            .build()
-            .map_err(unreachable)?;
-        let mut request = client.request(method, format!("{base}{path}"));
-        if let Some(body) = body {
-            request = request.body(body.to_string());
-        }
-        let answer = request.send().await.map_err(unreachable)?;
-        let is_success = answer.status().is_success();
-        let body: Value = answer.json().await.map_err(unreachable)?;
-        if is_success { Ok(body) } else { Err(refused(&body)) }
+        let client = self.client().map_err(Failure::Usage)?;
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let answer = client.ask(method, path, body, ANSWER_WITHIN).await;
+        let unreachable = |error| Failure::Unreachable { admin: self.url.clone(), error };
+        let (status, body) = answer.map_err(|error| {
+            unreachable(match error {
+                NoAnswer::NotSent(why) | NoAnswer::Broken(why) => why,
+                NoAnswer::TooLong => "the answer is too long".to_owned(),
+            })
+        })?;
+        let body: Value =
+            serde_json::from_slice(&body).map_err(|error| unreachable(error.to_string()))?;
+        if status.is_success() { Ok(body) } else { Err(refused(&body)) }
+    }
+
+    fn client(&self) -> Result<ApiClient, String> {
+        let client = ApiClient::new(&self.url, DEFAULT, &self.gateway.files()?)
+            .map_err(|why| format!("--admin {why}"))?;
+        Ok(match self.gateway.token()? {
+            Some(token) => client.with_token(token),
+            None => client,
+        })
     }
 }
 
@@ -95,7 +104,7 @@ impl Failure {
                 .any(|known| known.as_str() == code)
         };
         match self {
-            Failure::Usage { .. } => exit::USAGE,
+            Failure::Usage(_) => exit::USAGE,
             Failure::Refused { code, .. } if is_answer(code) => NO_SUCH_THING,
             Failure::Refused { .. } | Failure::Unreachable { .. } => exit::UNAVAILABLE,
             Failure::System(_) => exit::SYSTEM,

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use reqwest::Method;
+use http::Method;
 use serde_json::Value;
 
 use super::admin::{self, AdminAddress, Failure};

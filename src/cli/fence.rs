@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use reqwest::Method;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::admin::{self, AdminAddress, Failure};

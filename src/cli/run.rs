@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::worker_args::{LeaseSource, duration, unique_owner};
+use super::worker_args::{LeaseSource, duration, owner_of, unique_owner};
 use crate::clock::Clock;
 use crate::fence::{Owner, Resource};
 use crate::worker::{self, Gateway, Job, OnHeld, exit};
@@ -48,6 +48,9 @@ pub(super) struct RunArgs {
     /// The name to acquire the lease under; no two runs may share one [default: a unique one]
     #[arg(long)]
     owner: Option<Owner>,
+    /// What the unique name begins with, such as the name of the credential that it is bound to
+    #[arg(long, value_name = "NAME", conflicts_with = "owner")]
+    owner_prefix: Option<Owner>,
     #[command(flatten)]
     source: LeaseSource,
     /// Where FENCING_PROXY sends requests that name no host, such as http://127.0.0.1:8080
@@ -116,10 +119,14 @@ impl RunArgs {
                 (self.ttl / 3).as_millis()
             ));
         }
+        let owner = match self.owner_prefix {
+            Some(prefix) => owner_of(&prefix)?,
+            None => self.owner.unwrap_or_else(unique_owner),
+        };
         Ok(Job {
             leases: self.source.leases()?,
             resource: self.resource,
-            owner: self.owner.unwrap_or_else(unique_owner),
+            owner,
             ttl: self.ttl,
             on_held,
             kill_after,

@@ -14,7 +14,7 @@ use super::{
     Case, Config, Fenced, Forwarded, Listen, Metrics, Mode, Protocol, Route, Shutdown, Store,
     Telemetry, Tokens, Upstream,
 };
-use super::{check, coordinator, limits, pattern, tls, values};
+use super::{access, check, coordinator, limits, pattern, tls, values};
 use crate::store::{Migrate, PostgresSettings, PostgresUrl};
 
 const KIB: u64 = 1024;
@@ -28,6 +28,7 @@ const SOLE: &str = "default";
 /// `None` if anything could not be read; the mistakes say what.
 pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Config> {
     let listen = listen(Reader::single(Section::Listen, settings, mistakes));
+    let access = access::access(Reader::single(Section::Access, settings, mistakes));
     let store = store(Reader::single(Section::Store, settings, mistakes));
     let coordinator =
         coordinator::coordinator(Reader::single(Section::Coordinator, settings, mistakes));
@@ -38,9 +39,11 @@ pub(super) fn config(settings: &Settings, mistakes: &mut Mistakes) -> Option<Con
     let shutdown = shutdown(Reader::single(Section::Shutdown, settings, mistakes));
     let metrics = metrics(Reader::single(Section::Metrics, settings, mistakes));
     let telemetry = telemetry(Reader::single(Section::Telemetry, settings, mistakes));
+    check::exposed_listeners(settings, mistakes);
     check::coordinator_fits(store.as_ref(), coordinator.as_ref(), settings, mistakes);
     Some(Config {
         listen: listen?,
+        access: access?,
         store: store?,
         coordinator: coordinator?,
         upstreams: upstreams?,
@@ -157,6 +160,7 @@ fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = from.read("protocol", values::choice(&protocols));
     let tls = tls::upstream(&mut from, url.as_ref(), protocol == Some(Protocol::Http2));
+    let credential = access::upstream_credential(&mut from);
     Some(Upstream {
         name: name?,
         authority: url?.authority,
@@ -168,6 +172,7 @@ fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
         idle: idle?,
         connections: connections?,
         waiting: waiting?,
+        credential: credential?,
     })
 }
 

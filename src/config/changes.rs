@@ -13,7 +13,11 @@ impl Key {
             Section::Listen => {
                 matches!(self.name, "proxy_protocol_from" | "trusted_proxies" | "forwarded")
             }
-            Section::Store | Section::Coordinator | Section::Metrics | Section::Telemetry => false,
+            Section::Access
+            | Section::Store
+            | Section::Coordinator
+            | Section::Metrics
+            | Section::Telemetry => false,
             Section::Limits | Section::Shutdown => true,
             Section::Upstream => matches!(
                 self.name,

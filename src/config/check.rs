@@ -8,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use super::build::names;
 use super::keys::{Section, Slot};
 use super::mistakes::{Mistakes, Origin, shown};
-use super::pattern;
 use super::reader::Reader;
 use super::settings::{Settings, Value};
 use super::{Coordinator, Store, Upstream};
+use super::{pattern, values};
 
 /// Checks what the whole configuration has to fulfil; `whole` is its place.
 pub(super) fn all(settings: &Settings, whole: &Origin, mistakes: &mut Mistakes) {
@@ -118,6 +118,27 @@ pub(super) fn coordinator_fits(
     }
 }
 
+/// Without credentials everybody who reaches these listeners may everything.
+pub(super) fn exposed_listeners(settings: &Settings, mistakes: &mut Mistakes) {
+    let credentials = Slot { section: Section::Access, index: 0, name: "credentials" };
+    if settings.get(credentials).is_some() {
+        return;
+    }
+    for name in ["leases", "admin"] {
+        let set = settings.get(Slot { section: Section::Listen, index: 0, name });
+        let Some((Value::Text(text), place)) = set else { continue };
+        let address = values::address(text).ok();
+        if let Some(address) = address.filter(|at| !at.ip().to_canonical().is_loopback()) {
+            let message = format!(
+                "listen.{name}: {address} is not loopback, and without access.credentials \
+                 everybody who reaches it may everything; name a credentials file (fencegate \
+                 credential new makes what is in it), or listen on 127.0.0.1"
+            );
+            mistakes.push(place, message);
+        }
+    }
+}
+
 /// No two listeners may want one port of one address. Port 0 is a new one each time.
 pub(super) fn no_overlap(listeners: [(&str, Option<SocketAddr>); 3], from: &mut Reader<'_>) {
     for (nth, (name, address)) in listeners.iter().enumerate() {
@@ -147,18 +168,6 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 
 /// What is allowed, but worth a second look.
 pub(super) fn warnings(config: &super::Config, settings: &Settings) -> Vec<String> {
-    let listen = &config.listen;
-    let listeners = [("leases", listen.leases), ("admin", listen.admin)];
-    let exposed = listeners
-        .into_iter()
-        .filter(|(_, address)| !address.ip().to_canonical().is_loopback())
-        .map(|(name, address)| {
-            let place = settings.origin(Slot { section: Section::Listen, index: 0, name });
-            format!(
-                "{place}: listen.{name}: {address} is not loopback, and there is no \
-                 authentication on it: let only trusted machines reach it"
-            )
-        });
     let coordinator = &config.coordinator;
     let without_effect = coordinator.without_effect(settings);
     let without_effect = without_effect.into_iter().map(|(name, place)| {
@@ -171,7 +180,7 @@ pub(super) fn warnings(config: &super::Config, settings: &Settings) -> Vec<Strin
             .then(|| format!("{place}: store.{name}: has no effect on an SQLite store"))
     });
     let too_short = settle_shorter_than_timeout(config, settings);
-    exposed.chain(without_effect).chain(of_postgres).chain(too_short).collect()
+    without_effect.chain(of_postgres).chain(too_short).collect()
 }
 
 /// Other instances take one that stands still for dead, and nobody cuts the writes of that one: what the

@@ -15,9 +15,22 @@ pub(super) const CONFIG_VARIABLE: &str = "FENCEGATE_CONFIG";
 pub(super) const LOG_VARIABLE: &str = "FENCEGATE_LOG";
 
 /// Variables with our prefix that are no keys: those above, and where `fence`, `lease` and `run`
-/// find a gateway.
-const OTHER_VARIABLES: &[&str] =
-    &[CONFIG_VARIABLE, LOG_VARIABLE, "FENCEGATE_ADMIN", "FENCEGATE_LEASES"];
+/// find a gateway or etcd, and how they are known there.
+const OTHER_VARIABLES: &[&str] = &[
+    CONFIG_VARIABLE,
+    LOG_VARIABLE,
+    "FENCEGATE_ADMIN",
+    "FENCEGATE_LEASES",
+    "FENCEGATE_TOKEN_FILE",
+    "FENCEGATE_CA_FILE",
+    "FENCEGATE_CERT_FILE",
+    "FENCEGATE_KEY_FILE",
+    "FENCEGATE_ETCD_USERNAME",
+    "FENCEGATE_ETCD_PASSWORD_FILE",
+    "FENCEGATE_ETCD_CA_FILE",
+    "FENCEGATE_ETCD_CERT_FILE",
+    "FENCEGATE_ETCD_KEY_FILE",
+];
 
 /// Reads every variable with our prefix.
 pub(super) fn gather(

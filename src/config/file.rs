@@ -1,7 +1,5 @@
 //! Reads the TOML file into settings.
 
-use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,24 +9,7 @@ use toml_edit::{Document, Item, TableLike, Value as Toml};
 use super::keys::{Key, Section, Slot};
 use super::mistakes::{Mistakes, Origin, nearest};
 use super::settings::{Settings, Value};
-
-/// No file that is read here has more; a device that never ends is cut off.
-const MOST_BYTES: u64 = 1024 * 1024;
-
-/// The text of a file.
-///
-/// # Errors
-/// Says why the file cannot be read, without its name.
-pub(crate) fn read_text(path: &Path) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|error| format!("cannot be read: {error}"))?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > MOST_BYTES) {
-        return Err("is larger than 1 MiB".to_owned());
-    }
-    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
-}
+pub(crate) use crate::live_file::read_text;
 
 /// The name of a file as places show it: on one line.
 pub(super) fn shown_name(path: &Path) -> Arc<str> {

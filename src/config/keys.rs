@@ -14,6 +14,7 @@ pub(super) use table::KEYS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Section {
     Listen,
+    Access,
     Store,
     Coordinator,
     Upstream,
@@ -74,8 +75,9 @@ pub(super) struct Slot {
 
 impl Section {
     /// Every section, in the order in which they are printed.
-    pub(super) const ALL: [Section; 9] = [
+    pub(super) const ALL: [Section; 10] = [
         Section::Listen,
+        Section::Access,
         Section::Store,
         Section::Coordinator,
         Section::Upstream,
@@ -93,6 +95,7 @@ impl Section {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Section::Listen => "listen",
+            Section::Access => "access",
             Section::Store => "store",
             Section::Coordinator => "coordinator",
             Section::Upstream => "upstream",

@@ -1,5 +1,6 @@
 //! Tests of the loader, all through [`load`].
 
+mod access;
 mod changes;
 mod coordinator;
 mod documentation;

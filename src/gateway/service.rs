@@ -30,7 +30,7 @@ use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{forwarded, pseudo_fields, target};
+use super::{credential, forwarded, pseudo_fields, target};
 use crate::clock::{Boottime, Clock};
 use crate::config::{Config, Forwarded};
 use crate::fence::{Resource, Token};
@@ -279,6 +279,9 @@ fn outgoing(
         && let Ok(host) = HeaderValue::from_str(&upstream.authority)
     {
         request.headers_mut().insert(HOST, host);
+    }
+    if let Some(credential) = &upstream.credential {
+        credential::put_on(credential, request.headers_mut());
     }
     request
 }

@@ -42,6 +42,7 @@ const BUFFER_BYTES: usize = 128 * 1024;
 
 pub(super) struct Upstream {
     pub(super) authority: String,
+    pub(super) credential: Option<config::UpstreamCredential>,
     tls: Option<Arc<ClientTls>>,
     protocol: Protocol,
     connect_timeout: Duration,
@@ -109,6 +110,7 @@ impl Upstream {
     ) -> Upstream {
         Upstream {
             authority: config.authority.clone(),
+            credential: config.credential.clone(),
             tls,
             protocol: config.protocol,
             connect_timeout: config.connect_timeout,

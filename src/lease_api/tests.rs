@@ -10,9 +10,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use super::*;
+use crate::access::{Credentials, TokenHash};
 use crate::config::ApiLimits;
 use crate::coordinator::Embedded;
 use crate::http_server;
+use crate::live_file::LiveFile;
 use crate::metrics::{Operation, StoreMetrics};
 use crate::store::Database;
 
@@ -53,6 +55,23 @@ fn bounds() -> (ApiBounds, LimitMetrics) {
 
 impl Server {
     async fn start() -> Server {
+        Server::with_access(|clock| Access::new(None, clock, &Registry::new()).unwrap()).await
+    }
+
+    /// Knows one token, `abc`, which allows nothing but to read the lease of `x`.
+    async fn guarded() -> Server {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let hash = TokenHash::of(b"abc");
+        let text = format!(
+            "[[credential]]\nname = 'w'\nsha256 = '{hash}'\nmay = 'lease.read'\nresources = 'x'\n"
+        );
+        std::fs::write(file.path(), text).unwrap();
+        let known = Arc::new(LiveFile::open(file.path(), Credentials::parse).unwrap());
+        Server::with_access(|clock| Access::new(Some(known), clock, &Registry::new()).unwrap())
+            .await
+    }
+
+    async fn with_access(access: impl FnOnce(Clock) -> Arc<Access>) -> Server {
         let directory = tempfile::tempdir().unwrap();
         let (clock, tasks) = (Clock::new(), TaskTracker::new());
         let path = directory.path().join("store.db");
@@ -61,9 +80,15 @@ impl Server {
         let metrics = LeaseMetrics::register(&Registry::new()).unwrap();
         let embedded = Embedded::start(&database, clock, &tasks, metrics.clone()).await.unwrap();
         let shutdown = CancellationToken::new();
-        let bounds = bounds();
-        let router =
-            router(Arc::new(embedded), clock, metrics.clone(), bounds.clone(), shutdown.clone());
+        let (access, bounds) = (access(clock), bounds());
+        let router = router(
+            Arc::new(embedded),
+            &access,
+            clock,
+            metrics.clone(),
+            bounds.clone(),
+            shutdown.clone(),
+        );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (routes, stop, tracker) = (router.clone(), shutdown.clone(), tasks.clone());
@@ -306,8 +331,10 @@ async fn a_client_that_disconnects_while_it_waits_leaves_the_queue() {
     let server = Server::start().await;
     let lease = server.acquire("r", "a").await;
     let body = r#"{"owner":"gone","wait_ms":3600000}"#;
-    let head =
-        format!("POST /v1/leases/r HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/leases/r HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all((head + body).as_bytes()).await.unwrap();
     server.until_waiters(1).await;

@@ -10,8 +10,8 @@ use super::{ServeError, coordinator};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
 use crate::coordinator::{Coordinator, Guard, GuardMetrics, LeaseMetrics};
-use crate::fences::Fences;
-use crate::metrics::StoreMetrics;
+use crate::fences::{Bounds, Fences, FencesParts};
+use crate::metrics::{FenceMetrics, StoreMetrics};
 use crate::store::{
     Database, FenceStore, HistoryStore, InstanceId, InstanceLease, InstanceMetrics, Keeper, Kept,
     Postgres, PostgresFences, SqliteFences,
@@ -136,5 +136,31 @@ impl Backend {
     pub(super) fn keep(&mut self, fences: &Arc<Fences>) -> Option<Kept> {
         let fences: Arc<Fences> = Arc::clone(fences);
         self.keeper.take().map(|keeper| keeper.keep(fences))
+    }
+
+    /// What admission works with, by `coordinator`, which measures this one.
+    pub(super) fn fences_parts(
+        &self,
+        config: &Config,
+        clock: Clock,
+        coordinator: &Arc<dyn Coordinator>,
+        metrics: &FenceMetrics,
+    ) -> FencesParts {
+        FencesParts {
+            store: Arc::clone(&self.store),
+            lease: Arc::clone(&self.lease),
+            coordinator: Arc::clone(coordinator),
+            clock,
+            bounds: bounds(config),
+            metrics: metrics.clone(),
+        }
+    }
+}
+
+pub(super) fn bounds(config: &Config) -> Bounds {
+    Bounds {
+        waiters: u32::try_from(config.limits.waiters).unwrap_or(u32::MAX),
+        cells: config.limits.cells,
+        idle: config.limits.cell_idle,
     }
 }

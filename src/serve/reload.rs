@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{bounds, measures};
+use super::backend::bounds;
+use super::measures;
 use crate::clock::Clock;
 use crate::config::{self, Config, Loaded, Sources};
 use crate::fences::Fences;
@@ -116,6 +117,9 @@ impl Reloader {
         let ready = tokio::task::spawn_blocking(move || {
             // Whoever asks by a signal means these files, too. What is refused of them is said by themselves.
             certificates.reload();
+            for file in running.config.live_files() {
+                let _ = file.reload();
+            }
             prepare(&sources, &running, &gateway)
         });
         match ready.await.unwrap_or_else(|error| Err(vec![error.to_string()])) {
@@ -157,7 +161,7 @@ fn prepare(
     running: &Loaded,
     gateway: &Reconfigure,
 ) -> Result<Ready, Vec<String>> {
-    let loaded = config::load(sources)
+    let mut loaded = config::load(sources)
         .map_err(|mistakes| mistakes.to_string().lines().map(str::to_owned).collect::<Vec<_>>())?;
     let mut mistakes = loaded.needs_restart(running);
     let opened = gateway.judge(&loaded.config).unwrap_or_else(|reasons| {
@@ -167,6 +171,7 @@ fn prepare(
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
+    loaded.config.keep_files(&running.config);
     let config = Arc::new(loaded.config.clone());
     let gateway = gateway.prepare(&config).map_err(|error| vec![error.to_string()])?;
     Ok(Ready { loaded, config, gateway, opened })

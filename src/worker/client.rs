@@ -1,37 +1,32 @@
 //! The lease API's client: one method per operation, one error for all of them.
 //!
-//! Every request is bounded in time and its answer in size. Connections are not reused: a renewal
-//! is rare, and one that is sent on a connection which died unseen would cost part of the TTL.
-//! Deliberately absent: retries (who retries must know a deadline; see
-//! [`HeldLease`](super::HeldLease)) and proxies from the environment.
+//! How a question gets to the gateway is that of `api`. Deliberately absent: retries; who retries
+//! must know a deadline, see [`HeldLease`](super::HeldLease).
 
 use std::fmt::Display;
 use std::time::Duration;
 
+use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::api::{ApiClient, NoAnswer, TlsFiles};
+use super::token_file::TokenFile;
 use super::wire::{AcquireBody, Holder, Lease, LeasePage, ProblemBody, RenewBody};
 use crate::fence::{Owner, Resource, Token};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an answer may take that the server need not wait for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A waiting acquisition is silent for long: probes tell a patient server from a dead one.
-const PROBE_EVERY: Duration = Duration::from_secs(10);
-const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+const EXAMPLE: &str = "http://127.0.0.1:8081";
 
 /// What stands for itself in a path segment and in a query's value (RFC 3986, unreserved).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A client of the lease API. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct LeaseClient {
-    http: reqwest::Client,
-    base: String,
-}
+pub struct LeaseClient(ApiClient);
 
 /// Why the lease API did not do what was asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -98,36 +93,34 @@ impl LeaseError {
     }
 }
 
-/// A text that is not the address of a lease API.
+/// The lease API cannot be reached at such an address, or not with these files.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "{url:?} is not the address of a lease API ({why}); give one such as http://127.0.0.1:8081"
-)]
-pub struct InvalidLeaseUrl {
-    url: String,
-    why: String,
-}
+#[error("{0}")]
+pub struct InvalidLeaseUrl(String);
 
 impl LeaseClient {
-    /// A client of the lease API at `base`, for example `http://127.0.0.1:8081`.
+    /// A client of the lease API at `base`, for example `http://127.0.0.1:8081`. With `https://`
+    /// the gateway's certificate has to be signed by an authority that the system trusts.
     ///
     /// # Errors
-    /// `base` is not an `http://` URL without query and fragment.
+    /// `base` is no URL of HTTP without query and fragment.
     pub fn new(base: &str) -> Result<LeaseClient, InvalidLeaseUrl> {
-        let invalid = |why: String| InvalidLeaseUrl { url: base.to_owned(), why };
-        let base = base_url(base).map_err(invalid)?;
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .pool_max_idle_per_host(0)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_keepalive(PROBE_EVERY)
-            .tcp_keepalive_interval(PROBE_EVERY)
-            .tcp_keepalive_retries(3)
-            .build()
-            .map_err(|error| invalid(chain(&error)))?;
-        Ok(LeaseClient { http, base })
+        LeaseClient::with_files(base, &TlsFiles::default())
+    }
+
+    /// The same for `https://`, with authorities and a certificate of one's own. They are looked
+    /// at before every request, so they can be renewed.
+    ///
+    /// # Errors
+    /// `base` is not such a URL, or a file cannot be used.
+    pub fn with_files(base: &str, files: &TlsFiles) -> Result<LeaseClient, InvalidLeaseUrl> {
+        ApiClient::new(base, EXAMPLE, files).map(LeaseClient).map_err(InvalidLeaseUrl)
+    }
+
+    /// The same, known by a bearer token.
+    #[must_use]
+    pub fn with_token(self, token: TokenFile) -> LeaseClient {
+        LeaseClient(self.0.with_token(token))
     }
 
     /// Acquires the lease, waiting up to `wait` for a holder to let go. Dropping the future gives
@@ -143,9 +136,8 @@ impl LeaseClient {
         wait: Duration,
     ) -> Result<Lease, LeaseError> {
         let body = AcquireBody { owner, ttl_ms: millis(ttl), wait_ms: millis(wait) };
-        let request = self.request(Method::POST, &self.of(resource, "")?);
-        let request = request.body(json(&body)).timeout(ANSWER_TIMEOUT.saturating_add(wait));
-        read(request).await
+        let within = ANSWER_TIMEOUT.saturating_add(wait);
+        read(self.ask(Method::POST, &of(resource, "")?, json(&body), within).await?)
     }
 
     /// Prolongs the lease to `ttl` from when the server got the request; `None`: to its own TTL.
@@ -160,8 +152,8 @@ impl LeaseClient {
         ttl: Option<Duration>,
     ) -> Result<Lease, LeaseError> {
         let body = RenewBody { owner, token, ttl_ms: ttl.map(millis) };
-        let request = self.request(Method::POST, &self.of(resource, "/renew")?);
-        read(request.body(json(&body))).await
+        let path = of(resource, "/renew")?;
+        read(self.ask(Method::POST, &path, json(&body), ANSWER_TIMEOUT).await?)
     }
 
     /// Ends the lease.
@@ -176,7 +168,8 @@ impl LeaseClient {
         token: Token,
     ) -> Result<(), LeaseError> {
         let query = format!("?owner={}&token={token}", escape(owner.as_str()));
-        answer(self.request(Method::DELETE, &self.of(resource, &query)?)).await.map(drop)
+        let path = of(resource, &query)?;
+        self.ask(Method::DELETE, &path, Vec::new(), ANSWER_TIMEOUT).await.map(drop)
     }
 
     /// The resource's live lease.
@@ -184,7 +177,7 @@ impl LeaseClient {
     /// # Errors
     /// [`LeaseError::NotFound`], [`LeaseError::Unreachable`] or [`LeaseError::Refused`].
     pub async fn show(&self, resource: &Resource) -> Result<Lease, LeaseError> {
-        read(self.request(Method::GET, &self.of(resource, "")?)).await
+        read(self.ask(Method::GET, &of(resource, "")?, Vec::new(), ANSWER_TIMEOUT).await?)
     }
 
     /// Live leases in the order of their resources, after `after`, at most `limit`.
@@ -198,35 +191,31 @@ impl LeaseClient {
     ) -> Result<LeasePage, LeaseError> {
         let after = after.map(|after| format!("&after={}", escape(after.as_str())));
         let path = format!("/v1/leases?limit={limit}{}", after.unwrap_or_default());
-        read(self.request(Method::GET, &path)).await
+        read(self.ask(Method::GET, &path, Vec::new(), ANSWER_TIMEOUT).await?)
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http
-            .request(method, format!("{}{path}", self.base))
-            .header("content-type", "application/json")
-            .timeout(ANSWER_TIMEOUT)
-    }
-
-    fn of(&self, resource: &Resource, rest: &str) -> Result<String, LeaseError> {
-        let segment = path_segment(resource).map_err(|detail| LeaseError::Refused {
-            code: "unresolvable_resource".into(),
-            detail: detail.into(),
-        })?;
-        Ok(format!("/v1/leases/{segment}{rest}"))
+    /// The body of a success, or what the refusal means.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        within: Duration,
+    ) -> Result<Vec<u8>, LeaseError> {
+        match self.0.ask(method, path, body, within).await {
+            Ok((status, body)) if status.is_success() => Ok(body),
+            Ok((status, body)) => Err(refusal(status, &body)),
+            Err(error) => Err(unanswered(error)),
+        }
     }
 }
 
-/// The address of one of the gateway's APIs without a slash at its end, or what is wrong with it.
-pub(crate) fn base_url(text: &str) -> Result<String, String> {
-    let url = reqwest::Url::parse(text).map_err(|error| error.to_string())?;
-    if url.scheme() != "http" {
-        return Err("it does not begin with http://".to_owned());
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err("it has a query or a fragment".to_owned());
-    }
-    Ok(url.as_str().trim_end_matches('/').to_owned())
+fn of(resource: &Resource, rest: &str) -> Result<String, LeaseError> {
+    let segment = path_segment(resource).map_err(|detail| LeaseError::Refused {
+        code: "unresolvable_resource".into(),
+        detail: detail.into(),
+    })?;
+    Ok(format!("/v1/leases/{segment}{rest}"))
 }
 
 /// A resource as one segment of a path, or why it cannot be one.
@@ -251,31 +240,11 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn read<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, LeaseError> {
-    let body = answer(request).await?;
+fn read<T: DeserializeOwned>(body: Vec<u8>) -> Result<T, LeaseError> {
     serde_json::from_slice(&body).map_err(|error| LeaseError::Refused {
         code: "unreadable_answer".into(),
         detail: format!("{error}; is this the address of a lease API?"),
     })
-}
-
-/// Sends the request; a success's body, or what the refusal means.
-async fn answer(request: RequestBuilder) -> Result<Vec<u8>, LeaseError> {
-    let mut response = request.send().await.map_err(|error| unreachable(&error))?;
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(&error))? {
-        if body.len() + chunk.len() > ANSWER_BYTES_MAX {
-            return Err(LeaseError::Refused {
-                code: "unreadable_answer".into(),
-                detail: format!("the answer is larger than {ANSWER_BYTES_MAX} bytes"),
-            });
-        }
-        body.extend_from_slice(&chunk);
-    }
-    match response.status() {
-        status if status.is_success() => Ok(body),
-        status => Err(refusal(status, &body)),
-    }
 }
 
 fn refusal(status: StatusCode, body: &[u8]) -> LeaseError {
@@ -295,17 +264,13 @@ fn refusal(status: StatusCode, body: &[u8]) -> LeaseError {
     }
 }
 
-fn unreachable(error: &reqwest::Error) -> LeaseError {
-    LeaseError::Unreachable { sent: !error.is_connect(), reason: chain(error) }
-}
-
-/// An error and its sources in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
+fn unanswered(error: NoAnswer) -> LeaseError {
+    match error {
+        NoAnswer::NotSent(reason) => LeaseError::Unreachable { sent: false, reason },
+        NoAnswer::Broken(reason) => LeaseError::Unreachable { sent: true, reason },
+        NoAnswer::TooLong => LeaseError::Refused {
+            code: "unreadable_answer".into(),
+            detail: "the answer is too long; is this the address of a lease API?".into(),
+        },
     }
-    text
 }

@@ -32,10 +32,11 @@ enum Source {
 }
 
 impl Leases {
-    /// From the lease API of a gateway at `base`, for example `http://127.0.0.1:8081`.
+    /// From the lease API of a gateway at `base`, for example `http://127.0.0.1:8081`. For a
+    /// credential, or authorities of one's own, make a [`LeaseClient`] and take [`Leases::from`].
     ///
     /// # Errors
-    /// `base` is not an `http://` URL without query and fragment.
+    /// `base` is no URL of HTTP without query and fragment.
     pub fn api(base: &str) -> Result<Leases, InvalidLeaseUrl> {
         LeaseClient::new(base).map(Leases::from)
     }

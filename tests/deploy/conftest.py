@@ -68,3 +68,24 @@ def build_image(binary, place):
     layout = place / "layout"
     command(*buildah.split(), "push", "--quiet", tag, f"oci:{layout}")
     return layout
+
+
+@pytest.fixture
+def docker(tmp_path):
+    """Docker with a daemon and a storage of its own, and without a network. Answers its environment."""
+    from cluster.servers import wait_until
+    (tmp_path / "log").touch()
+    socket = f"unix://{tmp_path}/socket"
+    places = [f"--{name}={tmp_path}/{name}" for name in ("data-root", "exec-root", "pidfile")]
+    with open(tmp_path / "log", "wb") as log:
+        daemon = subprocess.Popen(
+            ["dockerd", f"--host={socket}", *places, "--bridge=none", "--iptables=false", "--ip6tables=false"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    environment = {"DOCKER_HOST": socket, "DOCKER_BUILDKIT": "0"}
+    try:
+        wait_until("docker answers", lambda: subprocess.run(
+            ["docker", "version"], env={**os.environ, **environment}, capture_output=True, check=False).returncode == 0)
+        yield environment
+    finally:
+        daemon.terminate()
+        daemon.wait(timeout=60)

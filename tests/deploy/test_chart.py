@@ -152,20 +152,18 @@ def at(values, path):
 HIDDEN = {
     ("image", "tag"): {"image": {**BASE["image"], "digest": ""}},
     ("replicas",): {"autoscaling": {**BASE["autoscaling"], "enabled": False}},
-    ("config",): None,
+    ("podMonitor", "tokenSecret"): {"access": {**BASE["access"], "metrics": "open"}},
 }
+# There is no default that could hold.
+REQUIRED = {("config",): BASE["config"] + "# changed\n", ("access", "secret"): "another"}
 
 
 @pytest.mark.parametrize("path", sorted(set(map(tuple, leaves(DEFAULTS)))), ids=".".join)
 def test_every_value_is_used(path):
-    if path == ("config",):
-        changed = {**copy.deepcopy(BASE), "config": BASE["config"] + "# changed\n"}
-        assert render(yaml.safe_dump(BASE)) != render(yaml.safe_dump(changed))
-        return
-    base = {**copy.deepcopy(BASE), **(HIDDEN.get(path) or {})}
+    base = {**copy.deepcopy(BASE), **HIDDEN.get(path, {})}
     changed = copy.deepcopy(base)
     parent = at(changed, path[:-1])
-    default = at(DEFAULTS, path)
+    default = REQUIRED.get(path, at(DEFAULTS, path))
     parent[path[-1]] = (not parent[path[-1]]) if isinstance(default, bool) else default
     assert render(yaml.safe_dump(base)) != render(yaml.safe_dump(changed))
 
@@ -187,6 +185,10 @@ def render(values):
     ("config=[store]", "store.url has to be postgres://"),
     ("listen.proxy=80", "proxy"),
     ("secrets.Not_A_Name=x", "Not_A_Name"),
+    ("secrets.access=x", "access"),
+    ("access.secret=", "access.secret is empty"),
+    ("access.metrics=anybody", "metrics"),
+    ("access.metrics=credential,podMonitor.enabled=true", "podMonitor.tokenSecret is empty"),
     ("image.digest=latest", "digest"),
 ])
 def test_mistakes_are_refused_with_their_name(helm, setting, complaint):

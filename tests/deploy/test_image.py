@@ -12,7 +12,7 @@ from conftest import ROOT, TOOLS, build_image, command
 
 from cluster.image import Image
 from cluster.network import Namespace
-from cluster.servers import PASSWORD, Postgres, wait_until
+from cluster.servers import PASSWORD, Postgres
 
 MOST_BYTES = 25 * 1024 * 1024
 
@@ -116,26 +116,6 @@ def test_servers_are_checked_against_the_roots_in_the_image(image, far_server, t
 
 def test_the_containerfile_is_well_written():
     command(TOOLS / "python/bin/hadolint", ROOT / "deploy/image/Containerfile")
-
-
-@pytest.fixture
-def docker(tmp_path):
-    """Docker with a daemon and a storage of its own, and without a network. Answers its environment."""
-    (tmp_path / "log").touch()
-    socket = f"unix://{tmp_path}/socket"
-    places = [f"--{name}={tmp_path}/{name}" for name in ("data-root", "exec-root", "pidfile")]
-    with open(tmp_path / "log", "wb") as log:
-        daemon = subprocess.Popen(
-            ["dockerd", f"--host={socket}", *places, "--bridge=none", "--iptables=false", "--ip6tables=false"],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    environment = {"DOCKER_HOST": socket, "DOCKER_BUILDKIT": "0"}
-    try:
-        wait_until("docker answers", lambda: subprocess.run(
-            ["docker", "version"], env={**os.environ, **environment}, capture_output=True, check=False).returncode == 0)
-        yield environment
-    finally:
-        daemon.terminate()
-        daemon.wait(timeout=60)
 
 
 def test_docker_builds_it_from_the_same_containerfile(binary, image, docker):

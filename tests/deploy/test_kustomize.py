@@ -18,7 +18,8 @@ def chart(tmp_path, **values):
     # The configuration comes from the overlay.
     file.write_text(yaml.safe_dump({
         "config": (KUSTOMIZE / "overlays/shared/fencegate.toml").read_text(),
-        "secrets": {"database": "fencegate-database"}, "migration": {"hook": False},
+        "secrets": {"database": "fencegate-database"}, "access": {"secret": "fencegate-access"},
+        "migration": {"hook": False},
         "networkPolicy": {"api": {"podLabels": {"app": "ledger"}}},
         "podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}, **values}))
     rendered = documents(helm_template("--values", file))
@@ -60,6 +61,9 @@ def test_the_sidecar_s_container_is_the_chart_s(tmp_path):
     # Whatever the API's pod says of itself.
     for_the_pod = {key: value for key, value in expected["securityContext"].items() if key != "fsGroup"}
     assert container["securityContext"] == {**wanted["securityContext"], **for_the_pod}
+    for part, parts in (("volumeMounts", container["volumeMounts"]), ("volumes", pod["volumes"])):
+        access, = (one for one in (wanted if part == "volumeMounts" else expected)[part] if one["name"] == "access")
+        assert access in parts, part
     environment = [variable for variable in wanted["env"] if variable["name"] != "FENCEGATE_STORE__MIGRATE"]
     assert container["env"] == environment
     assert pod["terminationGracePeriodSeconds"] == expected["terminationGracePeriodSeconds"]

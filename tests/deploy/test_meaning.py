@@ -7,6 +7,7 @@ import pytest
 import yaml
 from conftest import CASES, CHART, KUBECTL, ROOT, command, documents, helm_template
 
+from cluster.access import Credentials
 from cluster.rules import matches
 
 KUSTOMIZE = ROOT / "deploy/kustomize"
@@ -168,9 +169,11 @@ def test_pods_keep_to_the_restricted_standard(rendered):
 
 def test_no_secret_is_in_what_is_rendered(rendered):
     assert not of_kind(rendered, "Secret")
-    secrets = {volume["secret"]["secretName"] for document in of_kind(rendered, "Deployment", "StatefulSet", "Job")
-               for volume in document["spec"]["template"]["spec"].get("volumes", []) if "secret" in volume}
-    assert secrets or "sqlite" in yaml.safe_dump(rendered)
+    for document in of_kind(rendered, "Deployment", "StatefulSet", "Job"):
+        secrets = {volume["secret"]["secretName"] for volume in document["spec"]["template"]["spec"].get("volumes", [])
+                   if "secret" in volume}
+        assert {name for name in secrets if name.endswith("-access")}, "who may do what is in one of its own"
+        assert len(secrets) > 1 or "sqlite" in yaml.safe_dump(rendered)
 
 
 def test_every_mount_has_its_volume_and_every_configured_file_its_mount(rendered):
@@ -182,12 +185,13 @@ def test_every_mount_has_its_volume_and_every_configured_file_its_mount(rendered
             mounts = {mount["name"]: mount["mountPath"] for mount in container.get("volumeMounts", [])}
             assert set(mounts) <= volumes
             if container["name"] in ("fencegate", "migrate"):
-                for name in named_files(config_text(rendered, pod)):
+                for name in named_files(config_text(rendered, pod), environment(container)):
                     assert name.rsplit("/", 1)[0] in mounts.values(), name
 
 
-def named_files(text):
-    return [word.strip('"') for line in text.splitlines() if "_file" in line for word in line.split()[-1:]]
+def named_files(text, settings):
+    words = [word.strip('"') for line in text.splitlines() if "_file" in line for word in line.split()[-1:]]
+    return words + [settings["FENCEGATE_ACCESS__CREDENTIALS"]]
 
 
 def config_text(rendered, pod):
@@ -205,18 +209,18 @@ def test_the_gateway_takes_the_configuration_that_is_rendered(rendered, binary, 
 
 
 def check_config(binary, text, settings, place):
-    for name in named_files(text):
+    for name in named_files(text, settings):
         (place / name.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         (place / name.lstrip("/")).write_text("something")
+    credentials = place / settings["FENCEGATE_ACCESS__CREDENTIALS"].lstrip("/")
+    credentials.write_text(Credentials(binary).file)
     file = place / "fencegate.toml"
     file.write_text(text.replace('"/run/', f'"{place}/run/'))
     assert settings["FENCEGATE_CONFIG"] == "/etc/fencegate/fencegate.toml"
     done = subprocess.run([binary, "config", "check"], capture_output=True, text=True, check=False,
-                          env={**settings, "FENCEGATE_CONFIG": str(file)})
-    assert done.returncode == 0, done.stderr
-    # The policy says who reaches those.
-    unexpected = [line for line in done.stderr.splitlines() if "there is no authentication on it" not in line]
-    assert not unexpected, unexpected
+                          env={**settings, "FENCEGATE_CONFIG": str(file),
+                               "FENCEGATE_ACCESS__CREDENTIALS": str(credentials)})
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_listeners_and_ports_are_the_same(rendered):

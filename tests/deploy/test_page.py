@@ -1,10 +1,13 @@
 """docs/installing.md: its values render, its configuration is taken, and what its commands name is there."""
 
+import base64
+import os
 import re
+import subprocess
 import tomllib
 
 import yaml
-from conftest import HELMS, ROOT, command, documents, helm_template
+from conftest import HELMS, KUBECTL, ROOT, command, documents, helm_template
 from test_meaning import check_config, config_text, environment, gateway_of, workload
 
 PAGE = (ROOT / "docs/installing.md").read_text()
@@ -35,3 +38,31 @@ def test_what_the_page_s_commands_name_is_there():
         assert (ROOT / "tests/deploy" / test).exists(), test
     for script in re.findall(r"deploy/image/\w+\.sh", commands):
         command("bash", "-n", ROOT / script)
+
+
+# What would reach a cluster is printed instead.
+TOOLS = """
+fencegate() { "$BINARY" "$@"; }
+kubectl() { if [ "$1" = replace ]; then cat; else "$KUBECTL" "$@" --dry-run=client -o yaml; echo ---; fi; }
+"""
+
+
+def test_the_credentials_of_the_page_are_what_gateways_and_prometheus_take(binary, tmp_path):
+    (tmp_path / "password").write_text("secret")
+    lines = [line for block in blocks("sh") for line in block.splitlines() if " credential new " in line
+             or " create secret " in line]
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", TOOLS + "\n".join(lines)], cwd=tmp_path, check=True,
+                          capture_output=True, text=True, env={**os.environ, "BINARY": binary, "KUBECTL": KUBECTL})
+    secrets = {secret["metadata"]["name"]: {key: base64.b64decode(text).decode()
+                                            for key, text in secret["data"].items()}
+               for secret in documents(done.stdout)}
+    assert set(secrets) == {"fencegate-access", "fencegate-database", "prometheus-token"}
+    assert secrets["prometheus-token"]["token"] == (tmp_path / "prometheus.token").read_text().strip()
+    known, = secrets["fencegate-access"].items()
+    assert known == ("credentials.toml", (tmp_path / "credentials.toml").read_text())
+    names = [credential["name"] for credential in tomllib.loads(known[1])["credential"]]
+    assert names == ["invoices", "on-call", "prometheus"]
+    config = ROOT / "deploy/kustomize/overlays/sidecar/fencegate.toml"
+    command(binary, "config", "check", "--config", config, env={
+        "FENCEGATE_LISTEN__LEASES": "0.0.0.0:8081",
+        "FENCEGATE_ACCESS__CREDENTIALS": str(tmp_path / "credentials.toml")})

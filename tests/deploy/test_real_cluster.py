@@ -14,6 +14,8 @@ import pytest
 import yaml
 from conftest import CASES, CHART, HELMS, KUBECTL, command
 
+from cluster.access import Credentials
+
 NAMESPACE = "fencegate-test"
 PASSWORD = "for the length of a test"
 DATABASE = {"apiVersion": "v1", "kind": "List", "items": [
@@ -53,40 +55,49 @@ def values(tmp_path):
 
 
 @pytest.fixture
-def namespace():
+def access(binary):
+    return Credentials(binary)
+
+
+@pytest.fixture
+def namespace(access):
     command(KUBECTL, "create", "namespace", NAMESPACE)
     try:
         command(KUBECTL, "label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
         kubectl("apply", "-f", "-", stdin=json.dumps(DATABASE))
+        for name, content in access.secret().items():
+            kubectl("apply", "-f", "-", stdin=json.dumps(
+                {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": content}))
         kubectl("wait", "--for=condition=Ready", "pod/postgres", "--timeout=180s")
         yield
     finally:
         command(KUBECTL, "delete", "namespace", NAMESPACE, "--timeout=180s")
 
 
-def test_the_chart_installs_serves_upgrades_and_goes(namespace, values):
+def test_the_chart_installs_serves_upgrades_and_goes(namespace, access, values):
     helm = (HELMS["helm4"], "--namespace", NAMESPACE)
     command(*helm, "install", "fencegate", CHART, "--values", values, "--wait", "--timeout", "5m")
     kubectl("rollout", "status", "deployment/fencegate", "--timeout=60s")
-    assert acquire("job:1")["token"] == "1"
+    assert acquire("job:1", access)["token"] == "1"
     command(*helm, "upgrade", "fencegate", CHART, "--values", values, "--set", "shutdown.grace=20", "--wait",
             "--timeout", "5m")
     kubectl("rollout", "status", "deployment/fencegate", "--timeout=180s")
     # The lease is still there.
-    assert acquire("job:2")["token"] == "2"
+    assert acquire("job:2", access)["token"] == "2"
     command(*helm, "uninstall", "fencegate", "--wait", "--timeout", "5m")
     assert not kubectl("get", "deployment,job,networkpolicy,configmap", "-l", "app.kubernetes.io/name=fencegate",
                        "-o", "name").split()
 
 
-def acquire(resource):
+def acquire(resource, access):
     """Takes a lease at a gateway, by way of the API server."""
     forward = subprocess.Popen([KUBECTL, "--namespace", NAMESPACE, "port-forward", "service/fencegate", ":8081"],
                                stdout=subprocess.PIPE, text=True)
     try:
         port = forward.stdout.readline().split(" -> ")[0].rsplit(":", 1)[1]
         body = json.dumps({"owner": "test", "ttl_ms": 60000}).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/leases/{resource.replace(':', '%3A')}", body)
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/leases/{resource.replace(':', '%3A')}", body,
+                                         access.bearer())
         deadline = time.monotonic() + 30
         while True:
             try:

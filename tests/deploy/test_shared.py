@@ -8,10 +8,12 @@ import time
 import pytest
 from conftest import CASES, documents, helm_template
 
+from cluster.access import Credentials
 from cluster.installation import NAMESPACE, Installation
 from cluster.network import OPEN, REFUSED, reach
 from cluster.servers import wait_until
 from cluster.traffic import Worker, ask, assert_all_arrived_once
+
 
 @pytest.fixture(scope="module")
 def installed(image, place):
@@ -38,7 +40,8 @@ def test_gateways_wait_for_the_migration_job(installed):
 def test_a_rolling_update_under_load_fails_no_write_and_loses_none(installed):
     old = [pod for pod in installed.cluster.pods if pod.is_served] + [installed.gateway()]
     before = len(installed.api.seen)
-    workers = [Worker(installed.worker_place, installed.service, f"{n}") for n in range(12)]
+    workers = [Worker(installed.worker_place, installed.service, f"{n}", installed.access.bearer())
+               for n in range(12)]
     for worker in workers:
         worker.start()
     wait_until("every worker writes", lambda: all(len(worker.told) >= 3 for worker in workers))
@@ -93,6 +96,15 @@ def test_only_the_gateways_reach_the_api(installed):
     assert reach(monitoring, gateway.address, 9090) == OPEN
     for place in (installed.worker_place, neighbour, impostor):
         assert reach(place, gateway.address, 9090) == REFUSED
+    # Whoever gets there is asked who they are, but for metrics and health.
+    for place, port, path, known, status in (
+            (installed.worker_place, 8081, "/v1/leases/x", {}, 401),
+            (installed.worker_place, 8081, "/v1/leases/x", installed.access.bearer("operator"), 403),
+            (monitoring, 9090, "/v1/fences", {}, 401),
+            (monitoring, 9090, "/v1/fences", installed.access.bearer("worker"), 403),
+            (monitoring, 9090, "/v1/fences", installed.access.bearer("operator"), 200),
+            (monitoring, 9090, "/metrics", {}, 200)):
+        assert ask(place, (gateway.address, port), "GET", path, headers=known)[0] == status, (path, known)
     # Without the policies all of it is open: it is they that close it.
     policies, cluster.policies[:] = list(cluster.policies), []
     cluster.other("elsewhere")
@@ -101,3 +113,20 @@ def test_only_the_gateways_reach_the_api(installed):
     cluster.policies[:] = policies
     cluster.other("elsewhere")
     assert reach(installed.worker_place, api, api_port) == REFUSED
+
+
+def test_running_gateways_follow_a_new_secret(image, installed):
+    cluster = installed.cluster
+    gateway = next(pod for pod in cluster.pods if pod.is_served)
+    monitoring = cluster.other("monitoring", app="prometheus")
+    old, new = installed.access, Credentials(image.binary)
+
+    def status_of(access):
+        return ask(monitoring, (gateway.address, 9090), "GET", "/v1/fences", headers=access.bearer("operator"))[0]
+    assert (status_of(old), status_of(new)) == (200, 401)
+    cluster.secrets.update(new.secret())
+    gateway.lay_out_volumes()
+    wait_until("the new tokens are known", lambda: status_of(new) == 200)
+    assert status_of(old) == 401
+    assert gateway.exit_code() is None and gateway.failure is None
+    installed.access = new

@@ -7,6 +7,7 @@ import json
 import pytest
 from conftest import KUBECTL, ROOT, command, documents
 
+from cluster.access import Credentials
 from cluster.cluster import Cluster
 from cluster.installation import NAMESPACE, until_ready
 from cluster.network import OPEN, REFUSED, reach
@@ -28,6 +29,8 @@ class Sidecar:
         self.cluster.namespace(NAMESPACE)
         self.cluster.namespace("monitoring")
         self.apis, self.ending = [], ending
+        self.access = Credentials(image.binary)
+        self.cluster.secrets.update(self.access.secret())
         self.worker_place = self.cluster.other(NAMESPACE, app="worker")
         rest = self.cluster.apply(documents(command(KUBECTL, "kustomize", OVERLAYS / overlay)), NAMESPACE)
         self.workload = rest["StatefulSet"]["spec"]
@@ -47,7 +50,8 @@ class Sidecar:
 
     def acquire(self, owner):
         lease = json.dumps({"owner": owner, "ttl_ms": 60000})
-        status, text = ask(self.worker_place, (self.service, 8081), "POST", "/v1/leases/account%3A7", lease)
+        status, text = ask(self.worker_place, (self.service, 8081), "POST", "/v1/leases/account%3A7", lease,
+                           self.access.bearer())
         assert status == 201, text
         return json.loads(text)["token"]
 
@@ -56,7 +60,8 @@ class Sidecar:
 
     def release(self, owner, token):
         path = f"/v1/leases/account%3A7?owner={owner}&token={token}"
-        assert ask(self.worker_place, (self.service, 8081), "DELETE", path)[0] == 204
+        status, text = ask(self.worker_place, (self.service, 8081), "DELETE", path, headers=self.access.bearer())
+        assert status == 204, text
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +101,7 @@ def test_the_api_s_own_port_is_closed_to_all_others(sidecar):
 def test_term_under_load_loses_no_accepted_write(sidecar):
     pod = next(pod for pod in sidecar.cluster.pods if pod.is_served)
     before = len(sidecar.apis[-1].seen)
-    workers = [Worker(sidecar.worker_place, sidecar.service, f"{n}") for n in range(6)]
+    workers = [Worker(sidecar.worker_place, sidecar.service, f"{n}", sidecar.access.bearer()) for n in range(6)]
     for worker in workers:
         worker.resource = f"/accounts/load-{worker.name}/entries"
         worker.lease = f"account:load-{worker.name}"

@@ -158,7 +158,7 @@ fn fence_shows_and_raises_and_its_exit_code_says_what_was_wrong() {
     fails(&told(&gateway, &["fence", "list", "--limit", "0"]), 69, "it must be 1 to 1000");
     fails(&told(&gateway, &["fence", "show", "--resource", ".."]), 69, "another name");
     let directory = tempfile::tempdir().expect("a temporary directory");
-    for address in ["127.0.0.1:9090", "https://127.0.0.1:9090", "", "http://127.0.0.1:9/?x"] {
+    for address in ["127.0.0.1:9090", "ftp://127.0.0.1:9090", "", "http://127.0.0.1:9/?x"] {
         let ended = run(fencegate(directory.path(), &["fence", "list", "--admin", address]));
         fails(&ended, 64, "give an address such as http://127.0.0.1:9090");
     }

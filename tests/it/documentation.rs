@@ -238,12 +238,17 @@ fn what_the_runbooks_say_to_type_works_and_answers_as_they_show() {
 fn every_piece_of_configuration_is_one_that_serve_would_take() {
     let home = tempfile::tempdir().expect("a temporary directory");
     fs::write(home.path().join("fencegate-db"), "secret").expect("writable");
-    let mut checked = 0;
+    let (mut checked, mut credentials) = (0, 0);
     for page in
         pages().iter().filter(|page| page.name.starts_with("docs/") || page.name == "README.md")
     {
         for block in page.blocks("toml") {
             let mut text = block.replace("/run/secrets", &home.path().display().to_string());
+            if text.contains("[[credential]]") {
+                fs::write(home.path().join("credentials.toml"), &text).expect("writable");
+                text = "[access]\ncredentials = \"credentials.toml\"\n".to_owned();
+                credentials += 1;
+            }
             for (table, rest) in [
                 ("[[upstream]]", "name = \"ledger\"\nurl = \"http://127.0.0.1:9000\"\n"),
                 ("[[route]]", "path = \"/{*rest}\"\nupstream = \"ledger\"\n"),
@@ -262,7 +267,7 @@ fn every_piece_of_configuration_is_one_that_serve_would_take() {
             checked += 1;
         }
     }
-    assert!(checked >= 3, "{checked}");
+    assert!(checked >= 3 && credentials >= 1, "{checked} {credentials}");
 }
 
 #[test]

@@ -158,6 +158,13 @@ fn of_workers(provoked: &mut Provoked, gateway: &Gateway) {
     provoked.ends_so("run", "71", crowded(room));
 }
 
+fn of_credentials(provoked: &mut Provoked) {
+    let new = "credential new --name ann --resource * --token-file ann";
+    provoked.ends("credential", "0", new);
+    provoked.ends("credential", "71", new);
+    provoked.ends("credential", "64", "credential new --name ann --resource a*b");
+}
+
 #[test]
 fn every_exit_code_of_the_page_is_real_and_no_other_is_documented() {
     let api = Downstream::start();
@@ -168,6 +175,7 @@ fn every_exit_code_of_the_page_is_real_and_no_other_is_documented() {
     of_the_gateway(&mut provoked, api.address);
     of_operators(&mut provoked, &gateway);
     of_workers(&mut provoked, &gateway);
+    of_credentials(&mut provoked);
 
     assert_eq!(provoked.pairs, documented());
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::panic, reason = "that is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "a test measures with whatever clock it likes")]
 
+mod access;
 mod admin;
 mod attacks;
 mod bad_input;

@@ -52,6 +52,7 @@ fn other_value(key: &Key) -> &'static str {
         (Section::Route, "mode") => "observe",
         (Section::Route, "tokens") => "ordered",
         (Section::Route, "case") => "ignore",
+        (Section::Access, "metrics") => "open",
         (_, "name") => "other",
         (Section::Limits, "api_connections") => "2000",
         _ => match key.kind {
@@ -68,7 +69,13 @@ fn other_value(key: &Key) -> &'static str {
 fn every_key_changes_the_configuration() {
     let plain = format!("{:?}", Given::file(SMALL).loaded().config);
     // Those that have no effect yet or that need more than a value have tests of their own.
-    let others = ["store.url_file", "route.upstream"];
+    let others = [
+        "store.url_file",
+        "route.upstream",
+        "access.credentials",
+        "upstream.credential_file",
+        "upstream.credential_header",
+    ];
     // What TLS is made of has to be there, and to fit together: see `super::tls`.
     let of_tls = |key: &Key| {
         let is_listed =

@@ -137,10 +137,13 @@ fn an_upstream_is_needed_and_only_the_only_one_may_be_left_unnamed() {
 
 #[test]
 fn listeners_on_one_port_of_one_address_are_refused() {
+    let credentials = tempfile::NamedTempFile::new().unwrap();
+    let credentials = credentials.path().to_str().unwrap();
     let refused = |leases: &str| {
         let text = format!("{SMALL}[listen]\nleases = '{leases}'\n");
+        let given = Given::file(&text).variable("FENCEGATE_ACCESS__CREDENTIALS", credentials);
         assert_lines(
-            &Given::file(&text).mistakes(),
+            &given.mistakes(),
             &[("fencegate.toml:7", "and listen.proxy = \"127.0.0.1:8080\" overlap")],
         );
     };
@@ -157,11 +160,21 @@ fn listeners_on_one_port_of_one_address_are_refused() {
 }
 
 #[test]
-fn listeners_without_authentication_warn_when_they_are_not_loopback() {
-    let text = format!("{SMALL}[listen]\nproxy = '0.0.0.0:80'\nleases = '0.0.0.0:8081'\n");
-    let warnings = Given::file(&text).loaded().warnings;
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("fencegate.toml:8: listen.leases: 0.0.0.0:8081 is not loopback"));
+fn listeners_without_credentials_are_on_loopback() {
+    let text = format!(
+        "{SMALL}[listen]\nproxy = '0.0.0.0:80'\nleases = '0.0.0.0:8081'\nadmin = '[::]:9090'\n"
+    );
+    assert_lines(
+        &Given::file(&text).mistakes(),
+        &[
+            ("fencegate.toml:8", "listen.leases: 0.0.0.0:8081 is not loopback"),
+            ("fencegate.toml:9", "listen.admin: [::]:9090 is not loopback"),
+        ],
+    );
+    let credentials = tempfile::NamedTempFile::new().unwrap();
+    let with = Given::file(&text)
+        .variable("FENCEGATE_ACCESS__CREDENTIALS", credentials.path().to_str().unwrap());
+    assert!(with.loaded().warnings.is_empty(), "nobody is known, so nobody is let in");
     assert!(Given::file(SMALL).loaded().warnings.is_empty());
 }
 

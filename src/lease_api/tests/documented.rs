@@ -104,11 +104,35 @@ async fn serve_everything(server: &Server) -> Vec<Served> {
     served.push(("post", RENEW, server.post("/v1/leases/r/renew", &held).await));
     served.push(("delete", LEASE, server.delete(&now_mine).await));
     server.break_store().await;
+    served.extend(refused(&Server::guarded().await).await);
     served.push(("get", LEASES, server.get("/v1/leases").await));
     served.push(("get", LEASE, server.get("/v1/leases/r").await));
     served.push(("post", LEASE, server.post("/v1/leases/r", &owner).await));
     served.push(("post", RENEW, server.post("/v1/leases/r/renew", &held).await));
     served.push(("delete", LEASE, server.delete(&mine).await));
+    served
+}
+
+/// Everything that can be asked, by somebody unknown and by somebody who may not.
+async fn refused(server: &Server) -> Vec<Served> {
+    let held = json!({"owner": "a", "token": "1"}).to_string();
+    let asked = [
+        (Method::GET, "get", "/v1/leases", "/v1/leases"),
+        (Method::POST, "post", "/v1/leases/{resource}", "/v1/leases/r"),
+        (Method::GET, "get", "/v1/leases/{resource}", "/v1/leases/r"),
+        (Method::DELETE, "delete", "/v1/leases/{resource}", "/v1/leases/r?owner=a&token=1"),
+        (Method::POST, "post", "/v1/leases/{resource}/renew", "/v1/leases/r/renew"),
+    ];
+    let mut served = Vec::new();
+    for (method, name, path, target) in asked {
+        let body =
+            if path.ends_with("renew") { held.clone() } else { json!({"owner": "a"}).to_string() };
+        let request = || server.request(method.clone(), target).body(body.clone());
+        let unknown = answer(request()).await;
+        let known = answer(request().bearer_auth("abc")).await;
+        assert_eq!((unknown.status, known.status), (401, 403), "{name} {path}");
+        served.extend([(name, path, unknown), (name, path, known)]);
+    }
     served
 }
 

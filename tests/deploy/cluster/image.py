@@ -23,6 +23,10 @@ class Image:
         return self.layout / "blobs" / digest.replace(":", "/")
 
     @property
+    def binary(self):
+        return self.root / "usr/bin/fencegate"
+
+    @property
     def size(self):
         """Bytes, unpacked."""
         return sum(file.stat().st_size for file in self.root.rglob("*") if file.is_file())

@@ -1,5 +1,6 @@
 """The shared gateways of the chart, installed: with the database, etcd, the API and workers that they need."""
 
+from .access import Credentials
 from .cluster import Cluster
 from .servers import PASSWORD, Etcd, Postgres, wait_until
 from .traffic import Api
@@ -17,7 +18,8 @@ class Installation:
         self.cluster.namespace(NAMESPACE)
         self.cluster.namespace("monitoring")
         self.cluster.namespace("elsewhere")
-        self.cluster.secrets.update(SECRET)
+        self.access = Credentials(image.binary)
+        self.cluster.secrets.update(SECRET | self.access.secret())
         database = self.cluster.other(NAMESPACE, app="postgres")
         self.postgres = Postgres(database, directory / "postgres")
         ending.callback(self.postgres.stop)

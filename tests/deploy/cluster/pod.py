@@ -30,7 +30,7 @@ class Pod:
         # Served: the service leads here, some moments after it is ready.
         self.is_ready = self.is_served = False
         self.failure, self.removed = None, threading.Event()
-        directory = cluster.directory / name
+        self.directory = directory = cluster.directory / name
         files = self._files(directory, claims or {})
         self.containers = {}
         for spec in self.spec["containers"]:
@@ -45,13 +45,16 @@ class Pod:
         self._watching = threading.Thread(target=self._watch, daemon=True)
         self._watching.start()
 
-    def _files(self, directory, claims):
+    def lay_out_volumes(self):
+        """Answers their directories by name. Again when a Secret or a ConfigMap has changed, as the kubelet does."""
         group = self.spec["securityContext"]["fsGroup"]
-        known_volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
+        return {volume["name"]: lay_out(volume, group, self.cluster.configs, self.cluster.secrets,
+                                        self.directory / "volumes" / volume["name"])
+                for volume in self.spec.get("volumes", [])}
+
+    def _files(self, directory, claims):
         directory.mkdir(parents=True)
-        files = {name: lay_out(volume, group, self.cluster.configs, self.cluster.secrets, directory / "volumes" / name)
-                 for name, volume in known_volumes.items()}
-        files.update(claims)
+        files = {**self.lay_out_volumes(), **claims}
         search = f"{self.namespace_name}.svc.cluster.local svc.cluster.local cluster.local"
         texts = {
             "/etc/resolv.conf": f"nameserver {self.cluster.network.node.address}\nsearch {search}\noptions ndots:5\n",

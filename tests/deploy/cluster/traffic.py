@@ -66,8 +66,10 @@ def ask(place, address, method, path, body=None, headers=None, timeout=60):
 class Worker(threading.Thread):
     """Holds the lease of one resource and writes numbers under it until it is told to stop."""
 
-    def __init__(self, place, gateway, name):
+    def __init__(self, place, gateway, name, credential):
+        """`credential`: fields of a header that the lease listener knows it by."""
         super().__init__(daemon=True)
+        self.credential = credential
         self.place, self.gateway = place, gateway
         self.lease = self.resource = f"/files/{name}"
         self.told, self.stopping = [], threading.Event()
@@ -83,7 +85,8 @@ class Worker(threading.Thread):
     def _work(self):
         lease = json.dumps({"owner": self.name, "ttl_ms": 60000, "wait_ms": 10000})
         status, text = ask(self.place, (self.gateway, self.ports["leases"]), "POST",
-                           f"/v1/leases/{quote(self.lease, safe='')}", lease, {"Content-Type": "application/json"})
+                           f"/v1/leases/{quote(self.lease, safe='')}", lease,
+                           {"Content-Type": "application/json", **self.credential})
         assert status == 201, text
         token = json.loads(text)["token"]
         for number in itertools.count():

@@ -2,12 +2,13 @@
 
 import os
 import pathlib
+import tempfile
 
 from .rules import known
 
 
 def lay_out(volume, group, configs, secrets, directory):
-    """Makes the directory of one volume. `configs` and `secrets`: {name: {key: text}}."""
+    """Makes the directory of one volume, or swaps what is in it. `configs` and `secrets`: {name: {key: text}}."""
     if "configMap" in volume:
         known(volume, {"name", "configMap"})
         known(volume["configMap"], {"name"})
@@ -31,12 +32,16 @@ def claim(group, directory):
 
 def write(keys, mode, group, directory):
     directory = pathlib.Path(directory)
-    version = directory / "..2026_01_01"
-    version.mkdir(parents=True)
-    (directory / "..data").symlink_to(version.name)
+    directory.mkdir(parents=True, exist_ok=True)
+    version = pathlib.Path(tempfile.mkdtemp(prefix="..", dir=directory))
+    version.chmod(0o755)
     for key, text in keys.items():
         (version / key).write_text(text)
         (version / key).chmod(mode)
         os.chown(version / key, 0, group)
-        (directory / key).symlink_to(f"..data/{key}")
+        if not (directory / key).is_symlink():
+            (directory / key).symlink_to(f"..data/{key}")
+    new = directory / "..data_tmp"
+    new.symlink_to(version.name)
+    new.replace(directory / "..data")
     return directory

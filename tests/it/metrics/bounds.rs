@@ -90,7 +90,7 @@ fn write(number: u64) -> Vec<u8> {
 fn acquisition(number: u64) -> Vec<u8> {
     let body = format!("{{\"owner\":\"owner-{number}\",\"ttl_ms\":600000}}");
     format!(
-        "POST /v1/leases/r{number} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /v1/leases/r{number} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()

@@ -107,7 +107,7 @@ fn unreachable_coordinator_and_wrong_usage_are_told_apart() {
         ["--ttl", "61m"],
         ["--kill-after", "4s"],
         ["--wait", "1s"],
-        ["--leases", "https://127.0.0.1"],
+        ["--leases", "ftp://127.0.0.1"],
         ["--gateway", "http://127.0.0.1/x"],
         ["--resource", ""],
         ["--etcd", "x"],

@@ -50,7 +50,7 @@ fn refusals_have_exit_codes_of_their_own_and_one_line() {
     expect(&server, &[&["renew"], &mine[..]].concat(), 76, "lease_lost: ");
     expect(&server, &[&["release"], &mine[..]].concat(), 76, "owner_mismatch: ");
     expect(&server, &["show", "--resource", ".."], 69, "unresolvable_resource: ");
-    expect(&server, &["list", "--leases", "ftp://x"], 64, "\"ftp://x\" is not the address");
+    expect(&server, &["list", "--leases", "ftp://x"], 64, "\"ftp://x\" begins with neither");
     server.go_away();
     expect(&server, &["list"], 69, "coordinator_unavailable: ");
 }

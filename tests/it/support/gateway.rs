@@ -179,6 +179,17 @@ impl Gateway {
         fs::write(path, text).expect("a writable directory");
     }
 
+    /// Makes later starts listen on all addresses with the lease and the admin listener.
+    pub fn listen_everywhere(&self) {
+        let path = self.dir.path().join("fencegate.toml");
+        let mut text = fs::read_to_string(&path).expect("written at the start");
+        for name in ["leases", "admin"] {
+            let here = format!("{name} = \"127.0.0.1:0\"");
+            text = text.replacen(&here, &format!("{name} = \"0.0.0.0:0\""), 1);
+        }
+        fs::write(path, text).expect("a writable directory");
+    }
+
     /// Starts it again on the same store, on new ports unless they are kept.
     pub fn start(&mut self) {
         self.launch();

@@ -186,7 +186,7 @@ impl Connection {
 
 /// The bytes of a request with a body of known length.
 pub fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut head = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n");
+    let mut head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n");
     for (name, value) in headers {
         write!(head, "{name}: {value}\r\n").expect("a String takes all");
     }

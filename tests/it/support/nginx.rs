@@ -47,6 +47,22 @@ impl Nginx {
         Nginx::listening("", "")
     }
 
+    /// Starts one that lets only those in who send one of these values of `Authorization`; which one
+    /// it was, counted from 0, is in the answer's `X-Credential`.
+    pub fn demanding(values: &[&str]) -> Nginx {
+        let known = values.iter().enumerate().map(|(nth, value)| {
+            format!("if ($http_authorization = \"{value}\") {{ set $known {nth}; }}\n")
+        });
+        let known: String = known.collect();
+        Nginx::listening(
+            "",
+            &format!(
+                "set $known nobody;\n{known}if ($known = nobody) {{ return 401; }}\n\
+             add_header X-Credential $known always;\n"
+            ),
+        )
+    }
+
     /// The same with these options of `listen`, and these directives of its server.
     pub fn listening(options: &str, more: &str) -> Nginx {
         let dir = tempfile::tempdir().expect("a temporary directory");

@@ -52,6 +52,10 @@ capabilities:
   value: {{ printf "%s:%d" $host (int .Values.listen.admin) | quote }}
 - name: FENCEGATE_LISTEN__WORKERS
   value: {{ .Values.workers | quote }}
+- name: FENCEGATE_ACCESS__CREDENTIALS
+  value: /run/fencegate/access/credentials.toml
+- name: FENCEGATE_ACCESS__METRICS
+  value: {{ .Values.access.metrics }}
 - name: FENCEGATE_SHUTDOWN__UNREADY
   value: {{ printf "%ds" (int .Values.shutdown.unready) | quote }}
 - name: FENCEGATE_SHUTDOWN__GRACE
@@ -65,6 +69,9 @@ capabilities:
 {{- define "fencegate.mounts" -}}
 - name: config
   mountPath: /etc/fencegate
+  readOnly: true
+- name: access
+  mountPath: /run/fencegate/access
   readOnly: true
 {{- range $name, $_ := .Values.secrets }}
 - name: secret-{{ $name }}
@@ -84,6 +91,10 @@ capabilities:
 - name: config
   configMap:
     name: {{ index . 1 }}
+- name: access
+  secret:
+    secretName: {{ required "access.secret is empty: it is the Secret with credentials.toml, which says who may do what on the lease and admin listeners; docs/installing.md shows how to make it" $root.Values.access.secret }}
+    defaultMode: 0440
 {{- range $name, $secret := $root.Values.secrets }}
 - name: secret-{{ $name }}
   secret:
