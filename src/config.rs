@@ -87,6 +87,16 @@ impl Config {
         let values = of_upstreams.map(|credential| Arc::clone(&credential.value) as _);
         credentials.chain(values).collect()
     }
+
+    /// Takes over what follows the files of `running`, which are the same: nobody follows those that were opened
+    /// for this configuration.
+    pub(crate) fn keep_files(&mut self, running: &Config) {
+        self.access.clone_from(&running.access);
+        for upstream in &mut self.upstreams {
+            let same = running.upstreams.iter().find(|other| other.name == upstream.name);
+            upstream.credential = same.and_then(|other| other.credential.clone());
+        }
+    }
 }
 
 /// `[listen]`

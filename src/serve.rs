@@ -43,6 +43,7 @@ use crate::coordinator::{
 use crate::fences::{Fences, FencesParts};
 use crate::gateway::{Connections, Gateway, GatewayParts};
 use crate::http_server::ApiBounds;
+use crate::lease_api;
 use crate::metrics::{
     Census, Exemplars, FenceMetrics, GatewayMetrics, LimitMetrics, Limits, Process, ReloadMetrics,
 };
@@ -50,7 +51,6 @@ use crate::spans::Spans;
 use crate::store::{ConnectError, Kept, OpenError, StoreError};
 use crate::tls::TlsError;
 use crate::token_gauges::TokenGauges;
-use crate::{lease_api, live_file};
 
 /// For clients of the lease and admin listeners, and for the store, at the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -198,14 +198,13 @@ impl Running {
         let ready = Arc::new(Readiness::new(clock));
         let observed = (&fences, gateway.connections(), backend.guard.clone());
         let admin = base.admin(observed, &coordinator, Arc::clone(&ready), census)?;
-        let (bounds, closing) = (apis.bounds.clone(), apis.leases_closing.clone());
         let access = Access::new(base.config.access.credentials.clone(), clock, &base.registry)?;
+        let (bounds, closing) = (apis.bounds.clone(), apis.leases_closing.clone());
         let leases = lease_api::router(coordinator, &access, clock, lease_metrics, bounds, closing);
         apis.count_leases(measured, base.registry);
         apis.leases(listeners.leases, secured.leases(), leases);
         apis.admin(listeners.admin, secured.admin(), admin::router(admin, &access));
-        let live_files = live_file::watch(base.config.live_files(), apis.admin_closing.clone());
-        apis.tasks.spawn(live_files);
+        apis.follow(base.config.live_files());
         apis.tasks.spawn(secured.watch(apis.admin_closing.clone()));
         Ok(Running {
             config: present,

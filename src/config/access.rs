@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 
+use super::Access;
 use super::mistakes::shown;
 use super::reader::Reader;
 use super::values;
-use super::{Access, Config};
 use crate::access::Credentials;
 use crate::live_file::{LiveFile, Parse};
 
@@ -25,7 +25,7 @@ pub struct UpstreamCredential {
     pub value: Arc<LiveFile<HeaderValue>>,
 }
 
-/// The same field of the same file.
+/// Whether both follow the same file.
 impl PartialEq for UpstreamCredential {
     fn eq(&self, other: &UpstreamCredential) -> bool {
         self.header == other.header && Arc::ptr_eq(&self.value, &other.value)
@@ -33,18 +33,6 @@ impl PartialEq for UpstreamCredential {
 }
 
 impl Eq for UpstreamCredential {}
-
-impl Config {
-    /// Goes on with those files of the configuration that runs which are kept up to date. Both name the same: to name
-    /// others takes a restart.
-    pub(crate) fn share_live_files(&mut self, running: &Config) {
-        self.access.credentials.clone_from(&running.access.credentials);
-        for upstream in &mut self.upstreams {
-            let same = running.upstreams.iter().find(|same| same.name == upstream.name);
-            upstream.credential = same.and_then(|same| same.credential.clone());
-        }
-    }
-}
 
 pub(super) fn access(mut from: Reader<'_>) -> Option<Access> {
     let credentials = live(&mut from, "credentials", Credentials::parse);

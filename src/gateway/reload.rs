@@ -72,10 +72,7 @@ impl Reconfigure {
 
     /// Takes the configuration over: requests that begin from now on are served by it.
     pub fn apply(&self, prepared: Prepared) {
-        let mut workshop = self.0.workshop.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut workshop.parts.config, Arc::clone(&prepared.config));
-        workshop.parts.metrics.configure(&prepared.config, Some(&before));
-        drop(workshop);
+        self.0.workshop.lock().unwrap_or_else(PoisonError::into_inner).settle(&prepared.config);
         let limits = &prepared.config.limits;
         self.0.connections.allow(limits.connections);
         self.0.clients.allow(limits.client_connections);

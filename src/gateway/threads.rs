@@ -171,7 +171,13 @@ impl Workshop {
         for route in &config.routes {
             self.loads.entry(route.name.clone()).or_default();
         }
-        // Those of routes that are gone count on in their requests, but for nobody.
+    }
+
+    /// Takes `config` for the one in use, and forgets routes that are gone: they count on in their requests, but
+    /// for nobody.
+    pub(super) fn settle(&mut self, config: &Arc<Config>) {
+        let before = std::mem::replace(&mut self.parts.config, Arc::clone(config));
+        self.parts.metrics.configure(config, Some(&before));
         self.loads.retain(|name, _| config.routes.iter().any(|route| route.name == *name));
     }
 }

@@ -28,8 +28,7 @@ async fn server(router: Router) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let (stop, tracker) = (shutdown.clone(), tasks.clone());
-    let router = complete(router);
+    let (stop, tracker, router) = (shutdown.clone(), tasks.clone(), complete(router));
     let hits = LimitMetrics::register(&prometheus::Registry::new()).unwrap();
     let bounds = (ApiBounds::new(SHORT), hits);
     tasks.spawn(async move { serve(listener, None, router, bounds, stop, &tracker).await });

@@ -81,8 +81,14 @@ impl Server {
         let embedded = Embedded::start(&database, clock, &tasks, metrics.clone()).await.unwrap();
         let shutdown = CancellationToken::new();
         let (access, bounds) = (access(clock), bounds());
-        let (routes, stop) = (Arc::new(embedded), shutdown.clone());
-        let router = router(routes, &access, clock, metrics.clone(), bounds.clone(), stop);
+        let router = router(
+            Arc::new(embedded),
+            &access,
+            clock,
+            metrics.clone(),
+            bounds.clone(),
+            shutdown.clone(),
+        );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (routes, stop, tracker) = (router.clone(), shutdown.clone(), tasks.clone());

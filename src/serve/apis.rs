@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::coordinator::Measured;
 use crate::http_server::{self, ApiBounds};
+use crate::live_file::{self, Live};
 use crate::metrics::LimitMetrics;
 use crate::tls::Handshakes;
 
@@ -62,6 +63,11 @@ impl Apis {
                 tracing::error!(%error, "leases are not counted");
             }
         });
+    }
+
+    /// Keeps up with files that may change, for as long as anything is served.
+    pub(super) fn follow(&self, files: Vec<Arc<dyn Live>>) {
+        self.tasks.spawn(live_file::watch(files, self.admin_closing.clone()));
     }
 
     /// Takes no more requests, and waits so long for the answers.

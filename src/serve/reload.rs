@@ -171,7 +171,7 @@ fn prepare(
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
-    loaded.config.share_live_files(&running.config);
+    loaded.config.keep_files(&running.config);
     let config = Arc::new(loaded.config.clone());
     let gateway = gateway.prepare(&config).map_err(|error| vec![error.to_string()])?;
     Ok(Ready { loaded, config, gateway, opened })

@@ -360,3 +360,39 @@ fn no_request_is_lost_or_doubled_while_configurations_change() {
     let answered: usize = clients.map(|client| client.join().expect("no panic")).iter().sum();
     assert_eq!(api.seen().len() + other.seen().len(), answered);
 }
+
+#[test]
+fn a_credential_of_an_upstream_is_followed_after_a_reload_as_before() {
+    let api = Downstream::start();
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("credential");
+    let rotate = |value: &str| {
+        fs::write(dir.path().join("new"), value).expect("a writable directory");
+        fs::rename(dir.path().join("new"), &file).expect("a writable directory");
+    };
+    rotate("Bearer one");
+    let settle = "settle = \"2s\"\n";
+    let with_credential = |settings: &str| {
+        let keys = format!("{settle}{settings}credential_file = \"{}\"\n", file.display());
+        config(&api, "", "").replace(settle, &keys)
+    };
+    let gateway = Gateway::with_config(&with_credential(""));
+    let shown = || {
+        assert_eq!(gateway.put("/a/1", 1, "x").status, 200);
+        let seen = api.seen();
+        seen.last().expect("it was forwarded").header("authorization").map(str::to_owned)
+    };
+    assert_eq!(shown().as_deref(), Some("Bearer one"));
+    // A new set of connections, with what is in the same file.
+    gateway.configure(&with_credential("idle = \"3s\"\n"));
+    reload(&gateway, "applied");
+    assert_eq!(shown().as_deref(), Some("Bearer one"));
+    rotate("Bearer two");
+    wait_until("it is followed", || shown().as_deref() == Some("Bearer two"));
+    rotate("Bearer three");
+    reload(&gateway, "applied");
+    assert_eq!(shown().as_deref(), Some("Bearer three"), "read anew at the signal");
+    gateway.configure(&config(&api, "", ""));
+    assert_refused(&gateway, &["upstream.credential_file", "restart"]);
+    assert_eq!(shown().as_deref(), Some("Bearer three"));
+}

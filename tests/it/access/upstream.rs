@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use rustix::process::Signal;
-
 use crate::support::downstream::Downstream;
 use crate::support::gateway::Gateway;
 use crate::support::http::send;
@@ -84,33 +82,4 @@ fn the_clients_own_field_and_its_twins_do_not_get_through() {
     let first = &api.seen()[0];
     assert_eq!(first.header("authorization"), Some("their own"));
     assert_eq!(first.header("x-api-keys"), Some("another field"));
-}
-
-#[test]
-fn a_new_configuration_goes_on_with_the_credential_that_is_followed() {
-    let api = Downstream::start();
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("credential");
-    fs::write(&file, "first").unwrap();
-    let config = |timeout: &str| {
-        format!(
-            "[[upstream]]\nurl = \"http://{}\"\ntimeout = \"{timeout}\"\ncredential_file = \"{}\"\n\
-             [[route]]\npath = \"/{{*rest}}\"\ntokens = \"ordered\"\n",
-            api.address,
-            file.display()
-        )
-    };
-    let gateway = Gateway::with_config(&config("20s"));
-    let shown = || {
-        assert_eq!(gateway.put("/x", 1, "").status, 200);
-        api.seen().pop().and_then(|seen| seen.header("authorization").map(str::to_owned))
-    };
-    assert_eq!(shown().as_deref(), Some("first"));
-
-    gateway.configure(&config("21s"));
-    gateway.signal(Signal::HUP);
-    wait_until("it is in use", || gateway.log_text().contains("a new configuration is in use"));
-    assert_eq!(shown().as_deref(), Some("first"));
-    fs::write(&file, "second").unwrap();
-    wait_until("the new one is used", || shown().as_deref() == Some("second"));
 }
