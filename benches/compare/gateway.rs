@@ -85,6 +85,15 @@ impl Gateway {
         Gateway::launch(&lab.cores.proxy, lab, backing, &extra)
     }
 
+    /// On the proxy's core with a credential for the upstream.
+    pub(crate) fn start_credentialed(lab: &Lab<'_>, backing: &Backing) -> Result<Gateway> {
+        let file = lab.directory().join("credential");
+        fs::write(&file, "Bearer 0123456789abcdef0123456789abcdef")?;
+        let upstream = &format!("credential_file = {file:?}\n");
+        let extra = Extra { upstream, ..Extra::default() };
+        Gateway::launch(&lab.cores.proxy, lab, backing, &extra)
+    }
+
     fn launch(cores: &str, lab: &Lab<'_>, backing: &Backing, extra: &Extra<'_>) -> Result<Gateway> {
         let (proxy, leases, admin) = (free_address()?, free_address()?, free_address()?);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -115,6 +124,8 @@ pub(crate) fn own_file(lab: &Lab<'_>, name: &str) -> Backing {
 struct Extra<'a> {
     /// Further keys of `[listen]`.
     listen: &'a str,
+    /// Further keys of the upstream.
+    upstream: &'a str,
     /// Further keys of the fenced route.
     route: &'a str,
     /// Further tables.
@@ -128,7 +139,7 @@ fn configuration(
     extra: &Extra<'_>,
 ) -> String {
     let Backing { store, coordinator } = backing;
-    let Extra { listen, route, tables } = extra;
+    let Extra { listen, upstream: of_upstream, route, tables } = extra;
     format!(
         r#"[listen]
 proxy  = "{proxy}"
@@ -145,6 +156,7 @@ url = "{coordinator}"
 [[upstream]]
 name = "bare"
 url  = "http://{upstream}"
+{of_upstream}
 
 [[route]]
 name     = "held"

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use fencegate::fence::Token;
 
 use crate::client::Client;
-use crate::gateway::{self, Gateway};
+use crate::gateway::{self, Backing, Gateway};
 use crate::lab::Lab;
 use crate::process::Server;
 use crate::rows::Row;
@@ -28,6 +28,7 @@ enum Role {
     Unfenced,
     Asking,
     Limited,
+    Credentialed,
     Shared,
 }
 
@@ -40,6 +41,7 @@ impl Role {
             Role::Unfenced => "unfenced",
             Role::Asking => "auth_request",
             Role::Limited => "limited",
+            Role::Credentialed => "credentialed",
             Role::Shared => "shared",
         }
     }
@@ -57,7 +59,7 @@ struct Comparison {
 
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
 
-const COMPARISONS: [Comparison; 7] = [
+const COMPARISONS: [Comparison; 8] = [
     Comparison {
         row: Row::Harness,
         what: "CPU/request, nginx / nginx",
@@ -94,6 +96,14 @@ const COMPARISONS: [Comparison; 7] = [
         row: Row::Limits,
         what: "CPU/request, with limits / without",
         ours: Role::Limited,
+        theirs: Role::Fenced,
+        connections: &CONNECTIONS,
+        figure: cpu,
+    },
+    Comparison {
+        row: Row::Credential,
+        what: "CPU/request, with a credential / without",
+        ours: Role::Credentialed,
         theirs: Role::Fenced,
         connections: &CONNECTIONS,
         figure: cpu,
@@ -192,6 +202,9 @@ pub(crate) fn explain(table: &mut Table, name: &'static str, connections: u32, s
     line("p99 ms", |slice| slice.p99_ms);
 }
 
+/// Starts a gateway that differs from the usual one.
+type Start = fn(&Lab<'_>, &Backing) -> Result<Gateway>;
+
 /// Everything that runs at the same time for these rows.
 struct Field {
     runners: Vec<Runner>,
@@ -229,13 +242,17 @@ impl Field {
             field.enter(Role::Fenced, proxy, fenced, servers.clone());
             field.enter(Role::Unfenced, proxy, unfenced, servers);
         }
-        if has(Role::Limited) {
+        let special: [(Role, Start); 2] = [
+            (Role::Limited, Gateway::start_limited),
+            (Role::Credentialed, Gateway::start_credentialed),
+        ];
+        for (role, start) in special.into_iter().filter(|(role, _)| has(*role)) {
             let Gateway { server, proxy, leases, .. } =
-                Gateway::start_limited(lab, &gateway::own_file(lab, "limited"))?;
+                start(lab, &gateway::own_file(lab, role.name()))?;
             let tokens = lab.block_on(take_leases(leases, proxy, &ids))?;
-            let limited = script("limited", gateway::held_path, &tokens)?;
+            let writes = script(role.name(), gateway::held_path, &tokens)?;
             let servers = field.keep([server]);
-            field.enter(Role::Limited, proxy, limited, servers);
+            field.enter(role, proxy, writes, servers);
         }
         if has(Role::Shared) {
             let mut cluster = Cluster::start(lab, &lab.cores.proxy)?;

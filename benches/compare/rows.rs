@@ -25,6 +25,8 @@ pub(crate) enum Row {
     Memory,
     /// CPU per request with limits by client and by route against none
     Limits,
+    /// CPU per request with a credential for the upstream against none
+    Credential,
     /// A scrape of the metrics with 100,000 active resources
     Scrape,
     /// CPU per request with PostgreSQL, etcd and three instances against one machine's
@@ -101,6 +103,7 @@ impl Row {
             Row::Startup => "startup",
             Row::Memory => "memory",
             Row::Limits => "limits",
+            Row::Credential => "credential",
             Row::Scrape => "scrape",
             Row::Shared => "shared",
             Row::SharedRaises => "pg-raises",
@@ -127,7 +130,7 @@ impl Row {
             // "No growth", with room for the scatter of a few milliseconds.
             Row::Startup => (Some(AtMost(1.2)), None),
             Row::Memory => (Some(AtMost(64.0)), None),
-            Row::Limits => (Some(AtMost(1.05)), Some(AtMost(1.02))),
+            Row::Limits | Row::Credential => (Some(AtMost(1.05)), Some(AtMost(1.02))),
             Row::Scrape => (Some(AtMost(10.0)), None),
             Row::Shared => (Some(AtMost(1.05)), None),
             Row::SharedRaises => (Some(AtLeast(10.0)), None),
