@@ -334,7 +334,12 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        // TLS takes what is written into a buffer of its own, and only here says that the client takes nothing.
+        if self.watch.is_serving() {
+            self.watch.wrote(flushed.is_ready());
+        }
+        ready!(flushed)?;
         self.watch.flushed();
         Poll::Ready(Ok(()))
     }

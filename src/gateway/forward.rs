@@ -12,6 +12,7 @@ use std::time::Duration;
 use http::{Method, Response};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::body::ResponseBody;
 use super::refusal::Refusal;
@@ -185,7 +186,15 @@ fn end_of_answered(
     connection: &Connection,
     sending: &Sending,
 ) {
-    let is_handed_over = upload.as_mut().is_none_or(|upload| upload.try_recv().is_ok());
+    let is_handed_over = match upload.as_mut().map(oneshot::Receiver::try_recv) {
+        None | Some(Ok(())) => true,
+        Some(Err(TryRecvError::Empty)) => false,
+        // Not to be asked again: the rest of the body went with whoever had it.
+        Some(Err(TryRecvError::Closed)) => {
+            connection.closer().abort();
+            return permit.in_doubt(origin.write(DoubtReason::AnsweredBeforeTheBodyWasSent));
+        }
+    };
     if is_handed_over && !connection.is_dirty() {
         return permit.over();
     }

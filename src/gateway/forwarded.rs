@@ -15,7 +15,16 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Whether a field, its name in lower case, says for whom a request is forwarded.
 pub(super) fn is_about_the_client(name: &str) -> bool {
-    name == "forwarded" || name == "x-real-ip" || name.starts_with("x-forwarded-")
+    matches!(
+        name,
+        "forwarded"
+            | "x-forwarded"
+            | "x-real-ip"
+            | "x-client-ip"
+            | "x-cluster-client-ip"
+            | "true-client-ip"
+            | "cf-connecting-ip"
+    ) || name.starts_with("x-forwarded-")
 }
 
 /// Removes what an untrusted client says.

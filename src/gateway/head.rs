@@ -19,6 +19,7 @@ const ONE_HOST: &str = "send exactly one Host field";
 const NO_HOST: &str = "the Host field is no host name or address with an optional port";
 const FOR_THE_API: &str =
     "Connection names a field that is not this hop's alone (RFC 9110 §7.6.1); name none of those";
+const ONE_LENGTH: &str = "Content-Length is not one decimal number, sent once (RFC 9110 §8.6)";
 const ONE_EXPECTATION: &str = "the only Expect is 100-continue";
 
 /// What a field means for the gateway.
@@ -44,7 +45,7 @@ enum Meaning {
     Override,
     /// Lets a request claim another target than its own, with some servers.
     OtherTarget,
-    /// Judged on the wire (`framing.rs`), and by hyper.
+    /// How long the body is.
     ContentLength,
     /// Says for whom the request is forwarded.
     Forwarded,
@@ -85,10 +86,20 @@ pub(super) fn read(
         return Err(Refusal::MethodNotAllowed);
     }
     let mut signs = Signs::default();
-    let mut transfer_encodings = 0;
+    let (mut transfer_encodings, mut has_length) = (0, false);
     for (name, value) in headers {
         match meaning(name)? {
-            Meaning::None | Meaning::ContentLength | Meaning::Trusted => {}
+            Meaning::None | Meaning::Trusted => {}
+            Meaning::ContentLength => {
+                // On the wire of HTTP/1.1 that was judged before (`framing.rs`); hyper takes more for a length.
+                let digits = value.as_bytes();
+                let is_length =
+                    (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
+                if has_length || !is_length {
+                    return Err(Refusal::InvalidRequest(ONE_LENGTH));
+                }
+                has_length = true;
+            }
             Meaning::Host if signs.has_host => return Err(Refusal::InvalidRequest(ONE_HOST)),
             Meaning::Host if !authority::is_host(value.as_bytes()) => {
                 return Err(Refusal::InvalidRequest(NO_HOST));

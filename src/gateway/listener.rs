@@ -119,8 +119,12 @@ impl Gateway {
         let (alive, done) = mpsc::channel(1);
         let (closing, abort) = (CancellationToken::new(), CancellationToken::new());
         let clients = Clients::new(parts.clock, config.limits.client_connections);
-        let mut workshop =
-            Workshop { parts, clients: Arc::clone(&clients), loads: Default::default() };
+        let mut workshop = Workshop {
+            parts,
+            clients: Arc::clone(&clients),
+            loads: Default::default(),
+            former: Vec::new(),
+        };
         workshop.open(&config);
         let (mut queues, mut threads) = (Vec::new(), Vec::new());
         for number in 0..config.listen.workers {

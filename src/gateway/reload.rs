@@ -14,9 +14,16 @@ use prometheus::Registry;
 use super::listener::Core;
 use super::route::{Comparison, RouteLoads, RouteTable, compare};
 use super::service::Worker;
-use super::threads::Thread;
+use super::threads::{Former, Thread};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::metrics::{Exemplars, FenceMetrics, GatewayMetrics};
+
+const RENAMED: &str = "writes under way and granted under the old name would not be waited for; stop every gateway, and \
+                       start them with it when the settle times are over";
+const UNSETTLED: &str = "that name is of a configuration before the present one, by which writes may be under way or not \
+                         settled, and they would not be waited for; try again when they are, or stop every gateway, and \
+                         start them with it when the settle times are over";
 
 /// Takes new configurations over for the threads of a gateway.
 pub struct Reconfigure(pub(super) Arc<Core>);
@@ -43,19 +50,21 @@ impl Reconfigure {
     /// # Errors
     /// Why it may not, one reason a line.
     pub fn judge(&self, config: &Config) -> Result<Vec<Opened>, Vec<String>> {
-        // Its series are for nobody: those of a configuration that is refused must not appear.
-        let clock = self.0.workshop.lock().unwrap_or_else(PoisonError::into_inner).parts.clock;
-        let (registry, exemplars) = (Registry::new(), Exemplars::new(clock));
-        let table = FenceMetrics::register(&registry, &exemplars)
-            .and_then(|fences| GatewayMetrics::register(&registry, &exemplars, &fences))
-            .map_err(|error| error.to_string())
-            .and_then(|metrics| {
-                let table = RouteTable::new(config, &metrics, &RouteLoads::new());
-                table.map_err(|error| error.to_string())
-            })
-            .map_err(|error| vec![error])?;
         let Some(thread) = self.0.threads.first() else { return Ok(Vec::new()) };
-        judge(&thread.current().routes, &table)
+        let mut workshop = self.0.workshop.lock().unwrap_or_else(PoisonError::into_inner);
+        let clock = workshop.parts.clock;
+        let now = clock.now();
+        workshop.former.retain_mut(|former| former.matters(now));
+        let former: Vec<_> =
+            workshop.former.iter().map(|former| Arc::clone(&former.config)).collect();
+        drop(workshop);
+        let table = table(config, clock)?;
+        let opened = judge(&thread.current().routes, &table)?;
+        // In two steps it would be no other: away with the route, and back with another name.
+        for former in former {
+            renames(compare(&self::table(&former, clock)?, &table).renamed, UNSETTLED)?;
+        }
+        Ok(opened)
     }
 
     /// Makes all that `config` needs. Nothing is changed yet.
@@ -72,23 +81,41 @@ impl Reconfigure {
 
     /// Takes the configuration over: requests that begin from now on are served by it.
     pub fn apply(&self, prepared: Prepared) {
-        self.0.workshop.lock().unwrap_or_else(PoisonError::into_inner).settle(&prepared.config);
+        let mut workshop = self.0.workshop.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = workshop.settle(&prepared.config);
         let limits = &prepared.config.limits;
         self.0.connections.allow(limits.connections);
         self.0.clients.allow(limits.client_connections);
-        for (thread, worker) in self.0.threads.iter().zip(prepared.workers) {
-            thread.replace(worker);
-        }
+        let replaced = self.0.threads.iter().zip(prepared.workers);
+        let workers = replaced.map(|(thread, worker)| thread.replace(worker)).collect();
+        let former = Former { config: before, workers, unused_since: None };
+        workshop.former.push(former);
     }
+}
+
+/// The routes of a configuration. Its series are for nobody: those of one that is refused must not appear.
+fn table(config: &Config, clock: Clock) -> Result<RouteTable, Vec<String>> {
+    let (registry, exemplars) = (Registry::new(), Exemplars::new(clock));
+    FenceMetrics::register(&registry, &exemplars)
+        .and_then(|fences| GatewayMetrics::register(&registry, &exemplars, &fences))
+        .map_err(|error| error.to_string())
+        .and_then(|metrics| {
+            let table = RouteTable::new(config, &metrics, &RouteLoads::new());
+            table.map_err(|error| error.to_string())
+        })
+        .map_err(|error| vec![error])
+}
+
+fn renames(renamed: Vec<String>, why: &str) -> Result<(), Vec<String>> {
+    if renamed.is_empty() {
+        return Ok(());
+    }
+    Err(renamed.into_iter().map(|line| format!("{line}: {why}")).collect())
 }
 
 fn judge(old: &RouteTable, new: &RouteTable) -> Result<Vec<Opened>, Vec<String>> {
     let Comparison { renamed, opened, trusting } = compare(old, new);
-    if !renamed.is_empty() {
-        let why = "writes under way and granted under the old name would not be waited for; stop every gateway, and \
-                   start them with it when the settle times are over";
-        return Err(renamed.into_iter().map(|line| format!("{line}: {why}")).collect());
-    }
+    renames(renamed, RENAMED)?;
     let opened = opened.into_iter().map(|((_, route), methods)| {
         let methods: Vec<_> = methods.into_iter().collect();
         Opened { route, what: format!("{} needs no token any more", methods.join(", ")) }

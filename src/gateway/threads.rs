@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -24,6 +24,7 @@ use super::service::Worker;
 use super::upstream::Upstream;
 use super::vigil::{Rounds, Vigils};
 use super::watch::Patience;
+use crate::clock::Boottime;
 use crate::config::{self, Config};
 use crate::tls::ClientTls;
 use crate::trace::TraceIds;
@@ -47,8 +48,8 @@ impl Thread {
         Thread { current: Mutex::new(worker), vigils }
     }
 
-    /// Serves with this from now on.
-    pub(super) fn replace(&self, worker: Arc<Worker>) {
+    /// Serves with this from now on; answers what it has served with.
+    pub(super) fn replace(&self, worker: Arc<Worker>) -> Weak<Worker> {
         self.vigils.change(rounds(&worker.config));
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *current, Arc::clone(&worker));
@@ -60,6 +61,7 @@ impl Thread {
                 upstream.retire();
             }
         }
+        Arc::downgrade(&old)
     }
 
     pub(super) fn current(&self) -> Arc<Worker> {
@@ -81,6 +83,31 @@ pub(super) struct Workshop {
     pub(super) clients: Arc<Clients>,
     /// Of all routes that there have been since the start.
     pub(super) loads: RouteLoads,
+    /// Configurations of before that still matter.
+    pub(super) former: Vec<Former>,
+}
+
+/// A configuration that was in use, for as long as a write may be under way by it or may not have settled.
+pub(super) struct Former {
+    pub(super) config: Arc<Config>,
+    /// What threads served with; gone when no request has it any more.
+    pub(super) workers: Vec<Weak<Worker>>,
+    /// When it was first seen that nobody has it.
+    pub(super) unused_since: Option<Boottime>,
+}
+
+impl Former {
+    /// Whether writes by it may still be on their way to an upstream.
+    pub(super) fn matters(&mut self, now: Boottime) -> bool {
+        if self.workers.iter().any(|worker| worker.strong_count() > 0) {
+            return true;
+        }
+        let longest = |times: fn(&config::Upstream) -> Duration| {
+            self.config.upstreams.iter().map(times).max().unwrap_or_default()
+        };
+        let settled = longest(|upstream| upstream.timeout) + longest(|upstream| upstream.settle);
+        now < *self.unused_since.get_or_insert(now) + settled
+    }
 }
 
 impl Workshop {
@@ -173,12 +200,13 @@ impl Workshop {
         }
     }
 
-    /// Takes `config` for the one in use, and forgets routes that are gone: they count on in their requests, but
+    /// Takes `config` for the one in use, answers the one before, and forgets routes that are gone: they count on in their requests, but
     /// for nobody.
-    pub(super) fn settle(&mut self, config: &Arc<Config>) {
+    pub(super) fn settle(&mut self, config: &Arc<Config>) -> Arc<Config> {
         let before = std::mem::replace(&mut self.parts.config, Arc::clone(config));
         self.parts.metrics.configure(config, Some(&before));
         self.loads.retain(|name, _| config.routes.iter().any(|route| route.name == *name));
+        before
     }
 }
 

@@ -15,8 +15,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::uri::Scheme;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioIo;
@@ -40,12 +42,16 @@ use crate::tls::ClientTls;
 /// buffers for each connection: with hyper, on the way, and with the client's connection.
 const BUFFER_BYTES: usize = 128 * 1024;
 
+/// How often a connection that goes on alone is looked at.
+const LOOKS: Duration = Duration::from_millis(100);
+
 pub(super) struct Upstream {
     pub(super) authority: String,
     pub(super) credential: Option<config::UpstreamCredential>,
     tls: Option<Arc<ClientTls>>,
     protocol: Protocol,
     connect_timeout: Duration,
+    timeout: Duration,
     idle: Duration,
     clock: Clock,
     runtime: Handle,
@@ -114,6 +120,7 @@ impl Upstream {
             tls,
             protocol: config.protocol,
             connect_timeout: config.connect_timeout,
+            timeout: config.timeout,
             idle: config.idle,
             clock,
             runtime,
@@ -158,7 +165,16 @@ impl Upstream {
     /// It has no such form.
     pub(super) fn address(&self, request: &mut Request<RequestBody>) -> Result<(), Refusal> {
         match self.protocol {
-            Protocol::Http1 => Ok(()),
+            Protocol::Http1 => {
+                // hyper sends a GET with a body whose length it does not know without that body.
+                if request.body().size_hint().exact().is_none()
+                    && !request.headers().contains_key(CONTENT_LENGTH)
+                {
+                    let chunked = HeaderValue::from_static("chunked");
+                    request.headers_mut().insert(TRANSFER_ENCODING, chunked);
+                }
+                Ok(())
+            }
             Protocol::Http2 => {
                 let scheme = if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
                 upstream_http2::address(request, scheme)
@@ -293,12 +309,26 @@ impl Connection {
         Arc::clone(self.place.upstream())
     }
 
+    /// Lets a connection go on that is closed, or was answered before the request's body was sent. It keeps its place
+    /// until it ends, and has as long for that as the upstream has for an answer.
+    fn finish_alone(task: AbortHandle, place: Place) {
+        let upstream = place.upstream();
+        let (clock, until) = (upstream.clock, upstream.clock.now() + upstream.timeout);
+        upstream.runtime.clone().spawn(async move {
+            while !task.is_finished() && clock.now() < until {
+                tokio::time::sleep(LOOKS).await;
+            }
+            task.abort();
+            drop(place);
+        });
+    }
+
     /// Gives the connection back after an answer was read to its end.
     pub(super) fn reuse(self) {
         let Connection { mut line, mut place, since, .. } = self;
         if !line.sender.is_ready() || line.dirty.is_dirty() {
-            // Closed, or answered before the request's body was sent, which goes on.
             line.is_detached = true;
+            Connection::finish_alone(line.task.clone(), place);
             return;
         }
         if let Some(upstream) = place.0.take() {

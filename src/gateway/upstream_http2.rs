@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
@@ -64,18 +64,18 @@ where
         .await
         .map_err(io::Error::other)?;
     let drive = async move {
-        let mut connection = pin!(connection);
+        // Dropped when it is over: it has a handle of its own to what drives the bytes, which else would go on for ever.
+        let mut connection = Some(Box::pin(connection));
         let mut parts = FuturesUnordered::new();
-        let mut is_over = false;
         poll_fn(|cx| {
             loop {
-                if !is_over {
-                    // How a request on it ended is told to whoever sent it.
-                    is_over = connection.as_mut().poll(cx).is_ready();
+                // How a request on it ended is told to whoever sent it.
+                if connection.as_mut().is_some_and(|it| it.as_mut().poll(cx).is_ready()) {
+                    connection = None;
                 }
                 parts.extend(crew.new_parts());
                 match Pin::new(&mut parts).poll_next(cx) {
-                    Poll::Ready(None) if is_over => return Poll::Ready(()),
+                    Poll::Ready(None) if connection.is_none() => return Poll::Ready(()),
                     Poll::Ready(None) => return Poll::Pending,
                     Poll::Ready(Some(())) => {}
                     Poll::Pending => {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::bounds;
@@ -27,6 +28,8 @@ use crate::tls::Certificates;
 const AUDIT: &str = "fencegate::audit";
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long the end of the gateway waits for a file that is being read.
+const LAST_READ: Duration = Duration::from_secs(1);
 
 /// The configuration that is in use.
 #[derive(Clone)]
@@ -83,10 +86,15 @@ impl Reloads {
     }
 
     /// Nothing changes any more, and nobody keeps the gateway from ending.
-    pub(super) async fn stop(self) {
+    pub(super) async fn stop(mut self) {
         self.stop.cancel();
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "taking new configurations over had failed");
+        match timeout(LAST_READ, &mut self.task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(%error, "taking new configurations over had failed");
+            }
+            // It waits for a file, on a network that is down, say.
+            Err(_) => self.task.abort(),
         }
     }
 }

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, Version};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -142,6 +144,10 @@ async fn answer(stamp: &Stamp, upstream: &Upstream, request: Request<Incoming>) 
     head.version = Version::HTTP_11;
     headers::remove_hop_by_hop(&mut head.headers);
     headers::stamp(&mut head.headers, stamp.lease.token(), &authority);
+    // hyper sends a GET with a body whose length it does not know without that body.
+    if body.size_hint().exact().is_none() && !head.headers.contains_key(CONTENT_LENGTH) {
+        head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     let request = Request::from_parts(head, body);
     match upstream.send(&authority, request, &stamp.lease).await {
         Ok(mut answer) => {
@@ -182,8 +188,6 @@ fn refused(refusal: &Refusal) -> Answer {
     };
     let mut answer = Response::new(Either::Left(Full::from(format!("{refusal}\n"))));
     *answer.status_mut() = status;
-    answer
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     answer
 }

@@ -239,3 +239,22 @@ fn a_client_that_asks_whether_to_go_on_is_told_only_if_its_write_is_let_in() {
     client.write(format!("{}Content-Length: 500000\r\nExpect: 100-continue\r\n\r\n", put_head(8)));
     assert_eq!(client.read_head().status, 412);
 }
+
+#[test]
+fn a_chunked_body_of_a_get_reaches_the_upstream_whatever_its_size() {
+    let api = Downstream::start();
+    let gateway = Gateway::ordered(api.address, "");
+    for size in [1, 300_000] {
+        let body = "a".repeat(size);
+        let chunked = format!(
+            "GET /x HTTP/1.1\r\nHost: a\r\nX-HTTP-Method-Override: PUT\r\nFencing-Token: 1\r\n\
+             Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n{body}\r\n0\r\n\r\n"
+        );
+        let before = api.seen().len();
+        let mut client = Connection::open(gateway.proxy);
+        client.write(chunked.as_bytes());
+        assert_eq!(client.read().status, 200);
+        api.wait_for(before + 1);
+        assert_eq!(api.seen()[before].body.len(), size);
+    }
+}

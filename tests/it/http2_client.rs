@@ -334,3 +334,21 @@ fn the_end_of_the_gateway_waits_for_requests_in_flight_on_http2() {
     drop(client);
     assert!(gateway.wait().success());
 }
+
+#[test]
+fn a_content_length_that_is_none_or_is_there_twice_is_refused() {
+    let api = Downstream::start();
+    let gateway = Gateway::ordered(api.address, "");
+    for lengths in [&[""][..], &["", "2"], &["2", "2"], &["+2"], &["2, 2"]] {
+        let mut client = H2::open(gateway.proxy);
+        let lengths: Vec<_> = lengths.iter().map(|length| ("content-length", *length)).collect();
+        client.put(1, "/x", &[&[("fencing-token", "1")], &*lengths].concat(), b"ab");
+        let end = client.end_of(1);
+        assert!(!matches!(&end, End::Answered(body) if body.is_empty()), "{lengths:?}: {end:?}");
+    }
+    assert_eq!(api.seen().len(), 0);
+    let mut client = H2::open(gateway.proxy);
+    client.put(1, "/x", &[("fencing-token", "1"), ("content-length", "2")], b"ab");
+    client.end_of(1);
+    assert_eq!(api.seen().len(), 1);
+}

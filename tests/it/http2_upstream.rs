@@ -1,5 +1,6 @@
 //! HTTP/2 to upstreams: what a cut, a refused stream, an early answer and a lost connection mean for a write.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -241,4 +242,49 @@ fn a_client_that_left_does_not_end_its_write_and_the_answers_body_comes_whole() 
     first.write(frame(DATA, END_STREAM, stream, b"end"));
     let answer = new.read();
     assert_eq!((answer.status, answer.body), (200, b"part part part end".to_vec()));
+}
+
+/// Part of an upload of this size reaches the upstream, which answers and wants no more of it (RFC 9113 §8.1).
+fn answered_early(gateway: &Gateway, api: &Api, upload: &[u8]) -> (Connection, H2) {
+    let mut client = Connection::open(gateway.proxy);
+    client.write(&upload[..200_000]);
+    let mut upstream = api.accept(&[]);
+    let stream = upstream.read_until(|frame| frame.kind == DATA).expect("a part of it").stream;
+    answer(&mut upstream, stream);
+    upstream.write(frame(RST_STREAM, 0, stream, &[0; 4]));
+    assert_eq!(client.read().status, 204);
+    (client, upstream)
+}
+
+#[track_caller]
+fn assert_closed(upstream: &mut H2) {
+    let end = upstream.read_until(|_| false).expect_err("nothing more is asked for");
+    let is_end = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+    assert!(is_end.contains(&end.kind()), "{end}");
+}
+
+#[test]
+fn an_answer_that_ends_the_upload_of_a_write_leaves_it_in_doubt_and_its_connection_closed() {
+    let api = Api::start();
+    let gateway = Gateway::listening(api.address(), "workers = 1\n", UPSTREAM, "");
+    let upload = request("PUT", "/x", &[("Fencing-Token", "1")], &vec![b'a'; 1_000_000]);
+    let (_client, mut upstream) = answered_early(&gateway, &api, &upload);
+    assert_closed(&mut upstream);
+    let mut listed = serde_json::Value::Null;
+    wait_until("it is in doubt", || {
+        listed = gateway.admin("/v1/in-doubt").json()["in_doubt"][0].clone();
+        listed.is_object()
+    });
+    assert_eq!(listed["reason"], "answered_before_the_body_was_sent", "{listed}");
+    assert!(!gateway.log_text().contains("panicked"), "{}", gateway.log_text());
+}
+
+#[test]
+fn an_answer_that_ends_the_upload_of_a_read_leaves_no_connection_behind() {
+    let api = Api::start();
+    let gateway = Gateway::listening(api.address(), "workers = 1\n", UPSTREAM, "");
+    let upload = request("GET", "/x", &[], &vec![b'a'; 1_000_000]);
+    let (client, mut upstream) = answered_early(&gateway, &api, &upload);
+    drop(client);
+    assert_closed(&mut upstream);
 }

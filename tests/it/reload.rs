@@ -396,3 +396,33 @@ fn a_credential_of_an_upstream_is_followed_after_a_reload_as_before() {
     assert_refused(&gateway, &["upstream.credential_file", "restart"]);
     assert_eq!(shown().as_deref(), Some("Bearer three"));
 }
+
+#[test]
+fn a_name_that_is_taken_away_cannot_come_back_as_another_while_its_writes_may_be_under_way() {
+    let api = Downstream::start();
+    let with = |route: &str| {
+        format!(
+            "[[upstream]]\nname = \"api\"\nurl = \"http://{}\"\n\
+             [[route]]\nname = \"kept\"\npath = \"/kept/{{x}}\"\ntokens = \"ordered\"\n{route}",
+            api.address
+        )
+    };
+    let rest = "[[route]]\nname = \"rest\"\npath = \"/{*rest}\"\ntokens = \"ordered\"\n";
+    let gateway = Gateway::with_config(&with(rest));
+    api.behave("/late", Behaviour::Hold);
+    let proxy = gateway.proxy;
+    let older =
+        thread::spawn(move || send(proxy, "PUT", "/late", &[("Fencing-Token", "1")], b"older"));
+    api.wait_for(1);
+    gateway.configure(&with(""));
+    reload(&gateway, "applied");
+    gateway.configure(&with(&format!("{rest}resource = \"r:{{path}}\"\n")));
+    assert_refused(&gateway, &["before the present one"]);
+    // As it was it may.
+    gateway.configure(&with(rest));
+    reload(&gateway, "applied");
+    api.let_go("/late");
+    assert_eq!(older.join().expect("it ended").status, 200);
+    api.behave("/late", Behaviour::Answer);
+    assert_eq!(gateway.put("/late", 1, "again").status, 200);
+}

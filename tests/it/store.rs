@@ -172,7 +172,7 @@ fn cost(gateway: &Gateway) -> (u64, u64) {
         let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("a known key");
         line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
     };
-    (number("io", "rchar:"), 1024 * number("status", "VmRSS:"))
+    (number("io", "rchar:"), 1024 * number("status", "RssAnon:"))
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::certificates::{Authority, Pair};
 use crate::support::command::run;
 use crate::support::curl::{Curled, curl};
-use crate::support::downstream::Downstream;
+use crate::support::downstream::{Behaviour, Downstream};
 use crate::support::gateway::Gateway;
 use crate::support::http::Connection;
 use crate::support::wait_until;
@@ -196,4 +196,40 @@ fn half_a_tls_record_at_shutdown_does_not_keep_the_gateway() {
         gateway.admin_text("/metrics").contains("fencegate_connections 1")
     });
     assert!(gateway.stop().success());
+}
+
+#[test]
+fn clients_that_ask_for_much_and_read_nothing_are_let_go() {
+    let api = Downstream::start();
+    let body = "a".repeat(30_000);
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    api.behave("/x", Behaviour::Say(format!("{head}{body}").into_bytes(), false));
+    let ca = Authority::new();
+    let limits = "[limits]\nbody_timeout = \"500ms\"\nidle_timeout = \"1s\"\n";
+    let listen = ca.sign("gateway").listen("proxy");
+    let gateway = Gateway::listening(api.address, &listen, "http", limits);
+    let asked = "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(300);
+    let open = || {
+        let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
+        let open = metrics.lines().find_map(|line| line.strip_prefix("fencegate_connections "));
+        open.and_then(|open| open.parse::<f64>().ok()).expect("it is counted")
+    };
+    // In which buffer the last answer gets stuck differs from one to the next.
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let address = format!("127.0.0.1:{}", gateway.proxy.port());
+            let mut command = Command::new("openssl");
+            command.args(["s_client", "-quiet", "-connect", &address]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut client = command.spawn().expect("openssl");
+            client.stdin.as_mut().expect("a pipe").write_all(asked.as_bytes()).expect("it reads");
+            client
+        })
+        .collect();
+    wait_until("they have asked", || api.seen().len() > 20);
+    wait_until("they are gone", || open() == 0.0);
+    for mut client in clients {
+        client.kill().expect("a child");
+        client.wait().expect("a child");
+    }
 }
