@@ -50,7 +50,7 @@ impl fmt::Display for Table {
 
 fn line(f: &mut fmt::Formatter<'_>, cells: [&str; 7]) -> fmt::Result {
     let [row, what, median, quartiles, must, aim, verdict] = cells;
-    let line = format!("{row:<10}{what:<45}{median:>9}  {quartiles:<17}{must:<8}{aim:<8}{verdict}");
+    let line = format!("{row:<11}{what:<45}{median:>9}  {quartiles:<17}{must:<8}{aim:<8}{verdict}");
     writeln!(f, "{}", line.trim_end())
 }
 
