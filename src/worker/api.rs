@@ -26,12 +26,15 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use prometheus::Registry;
 use rustls::pki_types::ServerName;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use self::stream::Stream;
 use super::token_file::TokenFile;
 use crate::tls::{ClientFiles, ClientTls, KeyPair, TlsMetrics};
 
+/// For a look at the files, which are usually there at once.
+const FILES_WITHIN: Duration = Duration::from_millis(500);
 /// For the connection and for TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -57,6 +60,8 @@ pub(crate) struct ApiClient {
     prefix: String,
     tls: Option<Arc<ClientTls>>,
     token: Option<TokenFile>,
+    /// Who looks at the files, at most one at a time.
+    looking: Arc<Semaphore>,
 }
 
 /// Why there is no answer.
@@ -100,7 +105,15 @@ impl ApiClient {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = is_tls.then(|| open(&host, files)).transpose()?;
         let prefix = url.path().trim_end_matches('/').to_owned();
-        Ok(ApiClient { host, port, authority, prefix, tls, token: None })
+        Ok(ApiClient {
+            host,
+            port,
+            authority,
+            prefix,
+            tls,
+            token: None,
+            looking: Arc::new(Semaphore::new(1)),
+        })
     }
 
     /// The same, known by a bearer token.
@@ -120,6 +133,7 @@ impl ApiClient {
         body: Vec<u8>,
         within: Duration,
     ) -> Result<(StatusCode, Vec<u8>), NoAnswer> {
+        self.look_at_files().await;
         let request = self.request(method, path, body)?;
         let stream = timeout(CONNECT_TIMEOUT, self.connect()).await;
         let stream = stream
@@ -128,6 +142,27 @@ impl ApiClient {
         timeout(within, exchange(stream, request))
             .await
             .map_err(|_| NoAnswer::Broken(format!("there was no answer within {within:?}")))?
+    }
+
+    /// Takes over what has changed in them. On a thread of its own, and not for long: whoever asks may have to end
+    /// work before its lease does, and a file may be on a network that is down.
+    async fn look_at_files(&self) {
+        let (token, tls) = (self.token.clone(), self.tls.clone());
+        if token.is_none() && tls.is_none() {
+            return;
+        }
+        let Ok(turn) = Arc::clone(&self.looking).try_acquire_owned() else { return };
+        let look = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            if let Some(token) = token {
+                token.reload();
+            }
+            if let Some(tls) = tls {
+                tls.reload();
+            }
+        });
+        // What was in them before does until it is through.
+        let _ = timeout(FILES_WITHIN, look).await;
     }
 
     fn request(
@@ -153,7 +188,6 @@ impl ApiClient {
             .await
             .map_err(|error| format!("no connection to {}:{}: {error}", self.host, self.port))?;
         let Some(tls) = &self.tls else { return Ok(Box::new(plain)) };
-        tls.reload();
         let name = tls.files().server_name.clone();
         let secured = tokio_rustls::TlsConnector::from(tls.current()).connect(name, plain).await;
         let secured = secured.map_err(|error| {

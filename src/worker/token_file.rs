@@ -1,6 +1,6 @@
 //! The bearer token that a worker is known by at a gateway, in a file.
 //!
-//! In a file and nowhere else, since others on the machine can see command lines. It is read for
+//! In a file and nowhere else, since others on the machine can see command lines. It is read before
 //! every request, so that a token that is rotated is taken up without a restart; one that cannot be
 //! read meanwhile does not end a lease.
 
@@ -34,10 +34,13 @@ impl TokenFile {
             .map_err(|wrong| InvalidTokenFile { path: path.to_owned(), why: wrong.join("; ") })
     }
 
+    /// Reads the file anew; if it cannot be read, the last token does.
+    pub(crate) fn reload(&self) {
+        let _ = self.0.reload();
+    }
+
     /// The value of `Authorization`.
     pub(crate) fn field(&self) -> HeaderValue {
-        // If it cannot be read, the last one does.
-        let _ = self.0.reload();
         self.0.get()
     }
 }
@@ -69,8 +72,10 @@ mod tests {
         let token = TokenFile::open(&path).unwrap();
         assert_eq!(token.field(), "Bearer one");
         std::fs::write(&path, "two").unwrap();
+        token.reload();
         assert_eq!(token.field(), "Bearer two");
         std::fs::remove_file(&path).unwrap();
+        token.reload();
         assert_eq!(token.field(), "Bearer two");
         assert!(!format!("{token:?} {:?}", token.field()).contains("two"));
     }

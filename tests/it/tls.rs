@@ -175,7 +175,9 @@ fn a_renewed_certificate_is_used_without_a_restart_and_a_bad_pair_is_refused_who
     let refused =
         "fencegate_certificate_reloads_total{certificate=\"listen.proxy\",result=\"refused\"} 1";
     wait_until("the bad pair is seen", || gateway.admin_text("/metrics").contains(refused));
-    assert!(gateway.log_text().contains("changed certificate files were refused"));
+    wait_until("the log says so", || {
+        gateway.log_text().contains("changed certificate files were refused")
+    });
     assert!(subject().contains("CN = gateway"), "the old one stays");
 
     ca.sign_into(&pair, "renewed");

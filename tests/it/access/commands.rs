@@ -173,3 +173,21 @@ fn leases_come_from_an_etcd_that_wants_tls_and_a_certificate() {
     let no_ca = told(&[&acquire[..], &tls[2..]].concat());
     assert!(no_ca.code == Some(64) && no_ca.stderr.contains("--etcd-ca-file"), "{no_ca:?}");
 }
+
+/// A lease of 3 s, renewed each second by a worker whose token file is a pipe that nobody writes to: like a file on a
+/// network that is down, it holds up whoever reads it.
+#[test]
+fn a_token_file_that_hangs_holds_up_neither_the_renewals_nor_the_end() {
+    let api = Downstream::start();
+    let rest =
+        "may = [\"lease.acquire\", \"lease.renew\", \"lease.release\"]\nresources = [\"/x\"]";
+    let guarded = Guarded::start(api.address, &(entry("ann", rest) + &root()), "");
+    let token_file = guarded.token_file("ann");
+    let mut command = fencegate(Path::new("/"), &["run", "--resource", "/x", "--ttl", "3s"]);
+    command.args(["--leases", &format!("http://{}", guarded.gateway.leases)]);
+    command.args(["--owner-prefix", "ann"]).arg("--token-file").arg(&token_file);
+    let file = token_file.display();
+    command.args(["--", "sh", "-c", &format!("rm {file} && mkfifo {file} && sleep 8")]);
+    let ended = run(command);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
