@@ -254,7 +254,11 @@ fn spawn(
 }
 
 async fn work(thread: &Arc<Thread>, mut dealt: mpsc::Receiver<Dealt>) {
-    let first = thread.current();
+    // Not the worker itself, which is done with at the next configuration.
+    let (tasks, clock, fences) = {
+        let first = thread.current();
+        (first.tasks.clone(), first.clock, Arc::clone(&first.fences))
+    };
     let serving = async {
         while let Some(Dealt { stream, peer, place }) = dealt.recv().await {
             let Ok(stream) = TcpStream::from_std(stream) else { continue };
@@ -264,21 +268,23 @@ async fn work(thread: &Arc<Thread>, mut dealt: mpsc::Receiver<Dealt>) {
                 connection::turn_away(stream, &thread.current(), "limits.connections");
                 continue;
             };
-            first.tasks.spawn(async move {
-                let worker = thread.current();
-                let receiving = worker.door.receive(stream, peer, &thread.vigils.closing);
-                if let Some((stream, address)) = receiving.await {
+            tasks.spawn(async move {
+                let received = {
+                    let worker = thread.current();
+                    worker.door.receive(stream, peer, &thread.vigils.closing).await
+                };
+                if let Some((stream, address)) = received {
                     connection::serve(stream, address, &thread).await;
                 }
                 drop(place);
             });
         }
-        first.tasks.close();
-        first.tasks.wait().await;
+        tasks.close();
+        tasks.wait().await;
     };
     tokio::select! {
         () = serving => {}
-        () = thread.vigils.watch(first.clock, &first.fences) => {}
+        () = thread.vigils.watch(clock, &fences) => {}
         () = thread.vigils.heed_the_end() => {}
     }
 }

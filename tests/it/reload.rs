@@ -426,3 +426,28 @@ fn a_name_that_is_taken_away_cannot_come_back_as_another_while_its_writes_may_be
     api.behave("/late", Behaviour::Answer);
     assert_eq!(gateway.put("/late", 1, "again").status, 200);
 }
+
+#[test]
+fn a_name_that_was_taken_away_can_come_back_as_another_once_its_writes_are_settled() {
+    let api = Downstream::start();
+    let with = |route: &str| {
+        format!(
+            "[[upstream]]\nname = \"api\"\nurl = \"http://{}\"\ntimeout = \"1s\"\nsettle = \"1s\"\n\
+             [[route]]\nname = \"kept\"\npath = \"/kept/{{x}}\"\ntokens = \"ordered\"\n{route}",
+            api.address
+        )
+    };
+    let rest = "[[route]]\nname = \"rest\"\npath = \"/{*rest}\"\ntokens = \"ordered\"\n";
+    let gateway = Gateway::with_config(&with(rest));
+    assert_eq!(gateway.put("/x", 1, "older").status, 200);
+    gateway.configure(&with(""));
+    reload(&gateway, "applied");
+    let applied = reloads(&gateway, "applied");
+    gateway.configure(&with(&format!("{rest}resource = \"r:{{path}}\"\n")));
+    reload(&gateway, "refused");
+    wait_until("the other name is taken", || {
+        gateway.signal(Signal::HUP);
+        reloads(&gateway, "applied") > applied
+    });
+    assert_eq!(gateway.put("/x", 1, "newer").status, 200);
+}
