@@ -32,4 +32,5 @@ pub mod telemetry;
 pub mod tls;
 pub mod token_gauges;
 pub mod trace;
+mod unknown_length;
 pub mod worker;

@@ -15,9 +15,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::uri::Scheme;
-use http::{HeaderValue, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
@@ -37,6 +36,7 @@ use crate::clock::{Boottime, Clock};
 use crate::config::{self, Protocol};
 use crate::fences::Right;
 use crate::tls::ClientTls;
+use crate::unknown_length;
 
 /// For what is read ahead of an answer that its client does not take, and for its head. There may be three such
 /// buffers for each connection: with hyper, on the way, and with the client's connection.
@@ -166,13 +166,8 @@ impl Upstream {
     pub(super) fn address(&self, request: &mut Request<RequestBody>) -> Result<(), Refusal> {
         match self.protocol {
             Protocol::Http1 => {
-                // hyper sends a GET with a body whose length it does not know without that body.
-                if request.body().size_hint().exact().is_none()
-                    && !request.headers().contains_key(CONTENT_LENGTH)
-                {
-                    let chunked = HeaderValue::from_static("chunked");
-                    request.headers_mut().insert(TRANSFER_ENCODING, chunked);
-                }
+                let length = request.body().size_hint();
+                unknown_length::announce(request.headers_mut(), &length);
                 Ok(())
             }
             Protocol::Http2 => {

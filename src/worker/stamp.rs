@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{Either, Full};
@@ -32,6 +31,7 @@ use tokio_util::task::TaskTracker;
 
 use super::held::LeaseView;
 use crate::problem::{Code, Problem};
+use crate::unknown_length;
 use forward::{Failure, Upstream};
 use target::Refusal;
 
@@ -144,10 +144,7 @@ async fn answer(stamp: &Stamp, upstream: &Upstream, request: Request<Incoming>) 
     head.version = Version::HTTP_11;
     headers::remove_hop_by_hop(&mut head.headers);
     headers::stamp(&mut head.headers, stamp.lease.token(), &authority);
-    // hyper sends a GET with a body whose length it does not know without that body.
-    if body.size_hint().exact().is_none() && !head.headers.contains_key(CONTENT_LENGTH) {
-        head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
+    unknown_length::announce(&mut head.headers, &body.size_hint());
     let request = Request::from_parts(head, body);
     match upstream.send(&authority, request, &stamp.lease).await {
         Ok(mut answer) => {

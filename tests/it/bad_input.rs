@@ -282,7 +282,7 @@ fn a_client_that_does_not_take_its_answer_is_let_go() {
     let mut slow = Connection::open(gateway.proxy);
     slow.write(request("GET", "/large", &[], b""));
     let open = |connections: u32| {
-        let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
+        let metrics = gateway.admin_text("/metrics");
         metrics.contains(&format!("\nfencegate_connections {connections}\n"))
     };
     wait_until("it is connected", || open(1));

@@ -38,7 +38,7 @@ fn shown(gateway: &Gateway) -> Value {
 }
 
 fn is_alerted(gateway: &Gateway) -> bool {
-    let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
+    let metrics = gateway.admin_text("/metrics");
     metrics.lines().any(|line| line == "fencegate_coordinator_changed 1")
 }
 

@@ -29,7 +29,7 @@ fn acquisition(owner: &str, ttl_ms: u64, wait_ms: u64) -> Vec<u8> {
 
 /// Acquisitions that wait, as the metrics count them.
 fn waiters(gateway: &Gateway) -> u64 {
-    let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
+    let metrics = gateway.admin_text("/metrics");
     let line = metrics.lines().find_map(|line| line.strip_prefix("fencegate_lease_waiters "));
     line.and_then(|number| number.parse().ok()).expect("a gauge that is always there")
 }

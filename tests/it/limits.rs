@@ -50,14 +50,14 @@ fn assert_overloaded(answer: &Answer) {
 }
 
 fn hits(gateway: &Gateway, limit: &str) -> u64 {
-    let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
+    let metrics = gateway.admin_text("/metrics");
     let name = format!("fencegate_limit_hits_total{{limit=\"{limit}\"}} ");
     let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
     line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{name} is missing"))
 }
 
 fn has_metric(gateway: &Gateway, line: &str) -> bool {
-    let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
+    let metrics = gateway.admin_text("/metrics");
     metrics.lines().any(|found| found == line)
 }
 

@@ -25,19 +25,14 @@ fn config(api: &Downstream, route: &str, rest: &str) -> String {
     )
 }
 
-fn reloads(gateway: &Gateway, result: &str) -> u64 {
-    let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
-    let name = format!("fencegate_config_reloads_total{{result=\"{result}\"}} ");
-    let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
-    line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{name} is missing"))
-}
-
 /// Asks for a reload, and waits until it is done.
 #[track_caller]
 fn reload(gateway: &Gateway, result: &str) {
-    let before = reloads(gateway, result);
+    let before = gateway.config_reloads(result);
     gateway.signal(Signal::HUP);
-    wait_until(&format!("the configuration is {result}"), || reloads(gateway, result) > before);
+    wait_until(&format!("the configuration is {result}"), || {
+        gateway.config_reloads(result) > before
+    });
 }
 
 #[track_caller]
@@ -158,7 +153,7 @@ fn a_bad_file_is_refused_whole_with_all_mistakes_and_the_old_one_stays() {
     gateway.configure(&config(&api, "fenced = []\n", ""));
     assert_refused(&gateway, &["nothing is fenced"]);
     assert_eq!(send(gateway.proxy, "PUT", "/a/1", &[], b"").code(), "fencing_token_required");
-    assert_eq!(reloads(&gateway, "applied"), 0);
+    assert_eq!(gateway.config_reloads("applied"), 0);
 }
 
 #[test]
@@ -210,10 +205,10 @@ fn a_changed_file_is_taken_over_by_itself() {
     let api = Downstream::start();
     let gateway = Gateway::with_config(&config(&api, "", ""));
     gateway.configure(&config(&api, "max_body = \"1\"\n", ""));
-    wait_until("it is taken over", || reloads(&gateway, "applied") == 1);
+    wait_until("it is taken over", || gateway.config_reloads("applied") == 1);
     assert_eq!(gateway.put("/a/1", 1, "longer than one").code(), "body_too_large");
     gateway.configure("nonsense");
-    wait_until("it is refused", || reloads(&gateway, "refused") == 1);
+    wait_until("it is refused", || gateway.config_reloads("refused") == 1);
 }
 
 #[test]
@@ -236,7 +231,7 @@ fn a_turned_link_as_kubernetes_makes_it_is_a_change() {
     symlink(Path::new("fencegate.d/..data/fencegate.toml"), &file).expect("a writable directory");
     gateway.start();
     version("v2", &text.replace("a:{x}", "a:{x}\"\nmax_body = \"1"));
-    wait_until("it is taken over", || reloads(&gateway, "applied") == 1);
+    wait_until("it is taken over", || gateway.config_reloads("applied") == 1);
     assert_eq!(gateway.put("/a/1", 1, "longer than one").code(), "body_too_large");
 }
 
@@ -271,7 +266,7 @@ fn an_upstream_changes_its_protocol_and_routes_are_told_by_metrics_as_they_are()
     let api = Downstream::start();
     let rest = "[[route]]\nname = \"z\"\npath = \"/z\"\nupstream = \"api\"\n[limits]\n";
     let gateway = Gateway::with_config(&config(&api, "", rest));
-    let metrics = || String::from_utf8(gateway.admin("/metrics").body).expect("text");
+    let metrics = || gateway.admin_text("/metrics");
     let info = |route: &str| -> Vec<String> {
         let begins = format!("fencegate_route_info{{mode=\"{route}\"");
         let metrics = metrics();
@@ -442,12 +437,12 @@ fn a_name_that_was_taken_away_can_come_back_as_another_once_its_writes_are_settl
     assert_eq!(gateway.put("/x", 1, "older").status, 200);
     gateway.configure(&with(""));
     reload(&gateway, "applied");
-    let applied = reloads(&gateway, "applied");
+    let applied = gateway.config_reloads("applied");
     gateway.configure(&with(&format!("{rest}resource = \"r:{{path}}\"\n")));
     reload(&gateway, "refused");
     wait_until("the other name is taken", || {
         gateway.signal(Signal::HUP);
-        reloads(&gateway, "applied") > applied
+        gateway.config_reloads("applied") > applied
     });
     assert_eq!(gateway.put("/x", 1, "newer").status, 200);
 }

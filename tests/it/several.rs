@@ -39,7 +39,7 @@ fn put_later(gateway: &Gateway, path: &str, token: u64) -> JoinHandle<Answer> {
 
 /// How often something happened, by the gateway's own count.
 fn count(gateway: &Gateway, metric: &str) -> u64 {
-    let text = String::from_utf8(gateway.admin("/metrics").body).expect("text");
+    let text = gateway.admin_text("/metrics");
     let line = text.lines().find(|line| line.starts_with(metric) && !line.starts_with('#'));
     let value = line.and_then(|line| line.rsplit_once(' ')).expect("it is there from the start").1;
     value.parse().expect("a whole number")

@@ -212,7 +212,7 @@ fn clients_that_ask_for_much_and_read_nothing_are_let_go() {
     let gateway = Gateway::listening(api.address, &listen, "http", limits);
     let asked = "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(300);
     let open = || {
-        let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
+        let metrics = gateway.admin_text("/metrics");
         let open = metrics.lines().find_map(|line| line.strip_prefix("fencegate_connections "));
         open.and_then(|open| open.parse::<f64>().ok()).expect("it is counted")
     };

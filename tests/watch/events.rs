@@ -86,22 +86,15 @@ fn strangers_and_new_configurations(cast: &Cast, seen: &Prometheus) {
         let good = fs::read_to_string(&path).expect("the configuration");
         fs::write(&path, format!("{good}\nnonsense = 1\n")).expect("a writable directory");
         gateway.signal(Signal::HUP);
-        wait_until("the nonsense is refused", || reloads(gateway, "refused") > 0.0);
+        wait_until("the nonsense is refused", || gateway.config_reloads("refused") > 0);
         fs::write(&path, good).expect("a writable directory");
         gateway.signal(Signal::HUP);
-        wait_until("it is as before", || reloads(gateway, "applied") > 0.0);
+        wait_until("it is as before", || gateway.config_reloads("applied") > 0);
     }
     for job in ["fleet", "alone"] {
         seen.wait_for(&format!("sum(fencegate_access_refusals_total{{job='{job}'}}) > 0"));
         seen.wait_for(&format!("min(fencegate_config_reloads_total{{job='{job}'}}) > 0"));
     }
-}
-
-fn reloads(gateway: &Gateway, result: &str) -> f64 {
-    let metrics = String::from_utf8(gateway.admin("/metrics").body).expect("text");
-    let name = format!("fencegate_config_reloads_total{{result=\"{result}\"}} ");
-    let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
-    count.and_then(|count| count.parse().ok()).expect("it is counted from the start")
 }
 
 fn another_history(cast: &mut Cast, seen: &Prometheus) {

@@ -347,6 +347,14 @@ impl Gateway {
         send(self.admin, "GET", target, &[], b"")
     }
 
+    /// How many configurations were `applied`, or `refused`, since the start.
+    pub fn config_reloads(&self, result: &str) -> u64 {
+        let metrics = self.admin_text("/metrics");
+        let name = format!("fencegate_config_reloads_total{{result=\"{result}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{name} is missing"))
+    }
+
     /// What the admin listener says as text.
     pub fn admin_text(&self, target: &str) -> String {
         String::from_utf8_lossy(&self.admin(target).body).into_owned()
