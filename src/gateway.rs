@@ -22,6 +22,7 @@ mod frames;
 mod framing;
 mod head;
 mod http2;
+mod interim;
 mod last_words;
 mod listener;
 mod load;
@@ -43,6 +44,7 @@ mod upstream_http2;
 mod upstream_stream;
 mod vigil;
 mod watch;
+mod watched;
 
 pub use listener::{Acceptor, Connections, Gateway, GatewayParts};
 pub use reload::{Opened, Prepared, Reconfigure};

@@ -5,29 +5,26 @@
 //! makes by itself (to a malformed or oversized head), which are a bare status. HTTP/2 has a module of its own.
 
 use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_util::either::Either;
 
 use super::client::Client;
 use super::client_stream::{ClientStream, Unread};
 use super::door::Arrived;
 use super::framing::{Framed, Verdict, Violation};
-use super::preface::{self, Speaks};
 use super::service::Worker;
 use super::threads::Thread;
 use super::vigil::Vigils;
 use super::watch::{Tenancy, Watch};
+use super::watched::{Left, Watched};
 use super::{http2, last_words};
 use crate::problem::Code;
 
@@ -97,14 +94,10 @@ async fn serve_http1(
         .serve_connection(io, service);
     let end = until_end(Pin::new(&mut connection), &watch, vigils).await;
     let (watched, verdict) = connection.into_parts().io.into_inner().into_parts();
-    let Watched { mut stream, bare_answer, first, .. } = watched;
-    if let First::Http2(bytes) = first {
-        // Only of plain text is anything read too early.
-        if let Either::Left(plain) = &mut stream {
-            plain.put_back(&bytes);
-        }
-        return Some(stream);
-    }
+    let (stream, bare_answer) = match watched.into_left() {
+        Left::Http2(stream) => return Some(stream),
+        Left::Http1 { stream, bare_answer } => (stream, bare_answer),
+    };
     let problem = match (verdict, end) {
         (Verdict::HeadRefused(violation), _) => worker.refuse_head(code_of(violation), &violation),
         (Verdict::BodyRefused, _) => {
@@ -225,130 +218,5 @@ const fn in_words(status: [u8; 3]) -> (Code, &'static str) {
         b"431" => (Code::HeadTooLarge, "the request's head is too large"),
         b"414" => (Code::HeadTooLarge, "the request's target is too long"),
         _ => (Code::InvalidRequest, "the request's head is not valid HTTP/1.1 (RFC 9112)"),
-    }
-}
-
-/// The bytes of a connection, watched.
-struct Watched {
-    stream: ClientStream,
-    watch: Arc<Watch>,
-    first: First,
-    /// The status of what hyper said to a head that it cannot read. That is the only thing that it
-    /// writes while no request is in work; it is kept back, so that it can be said in words.
-    bare_answer: Option<[u8; 3]>,
-}
-
-/// What is known of a connection's first bytes.
-enum First {
-    /// HTTP/1.1, so that nobody looks any more.
-    Http1,
-    /// They may become the preface of HTTP/2, and are kept until that is clear.
-    NotClear(Vec<u8>),
-    /// HTTP/2, and what was read of it.
-    Http2(Vec<u8>),
-}
-
-impl Watched {
-    fn new(stream: ClientStream, watch: Arc<Watch>) -> Watched {
-        // Over TLS it was agreed on what is spoken.
-        let first = match stream {
-            Either::Left(_) => First::NotClear(Vec::new()),
-            Either::Right(_) => First::Http1,
-        };
-        Watched { stream, watch, first, bare_answer: None }
-    }
-
-    fn keep_back(&mut self, bare_answer: &[u8]) {
-        let status = bare_answer.get(9..12).and_then(|status| status.try_into().ok());
-        self.bare_answer.get_or_insert(status.unwrap_or_default());
-    }
-
-    /// Reads until it is clear what is spoken. HTTP/2 ends the connection of HTTP/1.1 with an error.
-    fn poll_first(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let start = buffer.filled().len();
-        while let First::NotClear(kept) = &mut self.first {
-            buffer.put_slice(kept);
-            let before = buffer.filled().len();
-            let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-            if !matches!(read, Poll::Ready(Ok(()))) {
-                buffer.set_filled(start);
-                return read;
-            }
-            let first = &buffer.filled()[start..];
-            let is_end = buffer.filled().len() == before;
-            if !is_end {
-                self.watch.received();
-            }
-            match preface::judge(first) {
-                Speaks::NotClear if !is_end => {
-                    *kept = first.to_vec();
-                    buffer.set_filled(start);
-                }
-                Speaks::Http2 => {
-                    self.first = First::Http2(first.to_vec());
-                    buffer.set_filled(start);
-                    return Poll::Ready(Err(io::Error::other("this is HTTP/2")));
-                }
-                Speaks::Http1 | Speaks::NotClear => self.first = First::Http1,
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if !matches!(self.first, First::Http1) {
-            return self.poll_first(cx, buffer);
-        }
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.watch.received();
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if self.watch.is_serving() {
-            let written = Pin::new(&mut self.stream).poll_write(cx, data);
-            self.watch.wrote(written.is_ready());
-            return written;
-        }
-        self.keep_back(data);
-        Poll::Ready(Ok(data.len()))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        // TLS takes what is written into a buffer of its own, and only here says that the client takes nothing.
-        if self.watch.is_serving() {
-            self.watch.wrote(flushed.is_ready());
-        }
-        ready!(flushed)?;
-        self.watch.flushed();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper is done with it, and somebody else is not.
-        if self.bare_answer.is_some() || matches!(self.first, First::Http2(_)) {
-            return Poll::Ready(Ok(()));
-        }
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

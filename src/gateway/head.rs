@@ -270,7 +270,8 @@ fn ends_here(name: &HeaderName) -> bool {
     matches!(meaning_of(name.as_str()), Connection | HopByHop | TransferEncoding | Expect)
 }
 
-fn strip(headers: &mut HeaderMap) {
+/// Removes what ends at this hop.
+pub(super) fn strip(headers: &mut HeaderMap) {
     let named = connection_options(headers)
         .filter(|option| !["close", "keep-alive"].contains(option))
         .filter_map(|option| HeaderName::from_bytes(option.as_bytes()).ok());

@@ -30,7 +30,7 @@ use super::sending::Sending;
 use super::upload::Upload;
 use super::upstream::Upstream;
 use super::watch::Watch;
-use super::{credential, forwarded, pseudo_fields, target};
+use super::{credential, forwarded, interim, pseudo_fields, target};
 use crate::clock::{Boottime, Clock};
 use crate::config::{Config, Forwarded};
 use crate::fence::{Resource, Token};
@@ -103,6 +103,7 @@ impl Worker {
         // Lent from here on: to move a head costs more than what is done to it.
         let (mut parts, body) = request.into_parts();
         let mut answer = self.answer(&watch, &mut parts, body).await;
+        watch.interim.close();
         if watch.is_spent() && parts.version < Version::HTTP_2 {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -179,6 +180,9 @@ impl Worker {
         let mut request = outgoing(parts, signs, body, upstream);
         forwarded::tell(self.forwarded, &watch.client, request.headers_mut());
         upstream.address(&mut request)?;
+        if parts.version == Version::HTTP_11 {
+            interim::pass_on(&mut request, watch);
+        }
         let mut now = self.clock.now();
         let permit = match claim {
             Some(claim) => {

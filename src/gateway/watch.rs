@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::client::Client;
+use super::interim::Interim;
 use super::load;
 use crate::clock::Boottime;
 use crate::config::Limits;
@@ -58,6 +59,7 @@ pub(super) struct Watch {
     pub(super) runtime: Handle,
     /// Work of that thread that has to end before the thread does.
     pub(super) tasks: TaskTracker,
+    pub(super) interim: Interim,
     /// A request is in work, or its answer is not written yet.
     serving: AtomicBool,
     /// The answer was handed over to the last byte, but may not be flushed.
@@ -94,6 +96,7 @@ impl Watch {
             tenancy,
             runtime,
             tasks,
+            interim: Interim::default(),
             serving: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             uploads: AtomicU32::new(0),
@@ -116,6 +119,11 @@ impl Watch {
     /// Calls whoever works on the connection to look at the time and at its permit.
     pub(super) fn call(&self) {
         self.called.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Calls whoever works on the connection, to write what there is.
+    pub(super) fn wake(&self) {
         if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             waker.wake_by_ref();
         }
@@ -144,6 +152,7 @@ impl Watch {
         self.answered.store(false, Ordering::Relaxed);
         self.head_begun.store(false, Ordering::Relaxed);
         self.serving.store(true, Ordering::Relaxed);
+        self.interim.open();
         let requests = self.requests().wrapping_add(1);
         self.requests.store(requests, Ordering::Relaxed);
         if requests == self.tenancy.requests {

@@ -1,6 +1,7 @@
 //! An upstream that misbehaves: no write reaches it twice, and nobody is told "not forwarded"
 //! unless it saw nothing.
 
+use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +13,11 @@ use crate::support::wait_until;
 
 fn say(bytes: impl Into<Vec<u8>>) -> Behaviour {
     Behaviour::Say(bytes.into(), true)
+}
+
+/// The same, and keeps the connection.
+fn go_on(bytes: impl Into<Vec<u8>>) -> Behaviour {
+    Behaviour::Say(bytes.into(), false)
 }
 
 fn in_doubt(gateway: &Gateway) -> usize {
@@ -133,20 +139,64 @@ fn an_answer_that_breaks_off_is_seen_to_be_broken_by_the_client() {
     assert_eq!(in_doubt(&gateway), 0);
 }
 
+/// What a client gets from now on, up to the end of the answer that ends with `last`.
+fn read_until(client: &mut Connection, last: &[u8]) -> String {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(last) {
+        let mut byte = [0];
+        client.0.read_exact(&mut byte).expect("it says more");
+        bytes.push(byte[0]);
+    }
+    String::from_utf8(bytes).expect("heads are text")
+}
+
+const INTERIM: &str = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n\
+                       HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\
+                       Content-Length: 5\r\nKeep-Alive: timeout=5\r\n\r\n";
+
 #[test]
-fn interim_answers_are_passed_over() {
+fn interim_answers_come_before_the_answer_without_what_ends_at_the_upstreams_hop() {
     let api = Downstream::start();
     let gateway = Gateway::ordered(api.address, "");
-    let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n\
-                   HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
-                   HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok";
-    api.behave("/x", Behaviour::Say(interim.into(), false));
+    let last = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok";
+    api.behave("/x", go_on(format!("{INTERIM}{last}")));
+    let mut client = Connection::open(gateway.proxy);
     for _ in 0..3 {
-        let answer = gateway.put("/x", 1, "b");
-        assert_eq!((answer.status, answer.body.as_slice()), (201, &b"ok"[..]));
+        client.write(request("PUT", "/x", &[("Fencing-Token", "1")], b"b"));
+        let got = read_until(&mut client, b"\r\n\r\nok");
+        let interim = "HTTP/1.1 102 Processing\r\n\r\n\
+                       HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 201 Created\r\n";
+        assert!(got.starts_with(interim), "{got}");
     }
     assert_eq!(api.seen().len(), 3);
     assert_eq!(in_doubt(&gateway), 0);
+}
+
+#[test]
+fn an_interim_answer_is_passed_on_while_the_answer_is_awaited() {
+    let api = Downstream::start();
+    let gateway = Gateway::ordered(api.address, "");
+    // The upstream says no more, and keeps the connection.
+    api.behave("/x", go_on(INTERIM));
+    let mut client = Connection::open(gateway.proxy);
+    client.write(request("PUT", "/x", &[("Fencing-Token", "1")], b"b"));
+    let got = read_until(&mut client, b"link: </a>\r\n\r\n");
+    assert!(got.starts_with("HTTP/1.1 102 "), "{got}");
+    assert_eq!(in_doubt(&gateway), 0, "nothing is decided yet");
+    let answer = client.read();
+    assert_problem(&answer, 504, "upstream_timeout", "unknown");
+}
+
+#[test]
+fn a_client_of_http_10_gets_no_interim_answer() {
+    let api = Downstream::start();
+    let gateway = Gateway::ordered(api.address, "");
+    let last = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok";
+    api.behave("/x", go_on(format!("{INTERIM}{last}")));
+    let mut client = Connection::open(gateway.proxy);
+    client.write("PUT /x HTTP/1.0\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 1\r\n\r\nb");
+    let got = read_until(&mut client, b"\r\n\r\nok");
+    assert!(got.starts_with("HTTP/1.0 201 "), "{got}");
 }
 
 #[test]
@@ -155,7 +205,7 @@ fn a_stray_answer_is_not_taken_for_that_of_the_next_write() {
     let gateway = Gateway::ordered(api.address, "");
     let twice = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\
                  HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\nstray";
-    api.behave("/twice", Behaviour::Say(twice.into(), false));
+    api.behave("/twice", go_on(twice));
     let mut client = Connection::open(gateway.proxy);
     for _ in 0..50 {
         client.write(request("PUT", "/twice", &[("Fencing-Token", "1")], b"b"));
@@ -173,7 +223,7 @@ fn fields_that_end_at_the_upstreams_hop_do_not_go_further() {
     let answer = "HTTP/1.1 200 OK\r\nConnection: keep-alive, X-Private\r\nKeep-Alive: timeout=5\r\n\
                   X-Private: 1\r\nProxy-Connection: a\r\nTrailer: X-Sum\r\nUpgrade: h2c\r\n\
                   X-Public: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n";
-    api.behave("/x", Behaviour::Say(answer.into(), false));
+    api.behave("/x", go_on(answer));
     let mut client = Connection::open(gateway.proxy);
     for target in ["/x", "/x"] {
         client.write(request("PUT", target, &[("Fencing-Token", "1")], b"b"));
