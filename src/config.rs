@@ -29,6 +29,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod urls;
 mod values;
 
 use std::net::SocketAddr;

@@ -44,17 +44,36 @@ pub struct LiveFile<T> {
     path: PathBuf,
     parse: Parse<T>,
     current: RwLock<T>,
-    seen: Mutex<Seen>,
+    seen: Mutex<Seen<Content>>,
 }
 
 /// The hash of a content, as the content may be a secret; or why there is none.
 type Content = Result<[u8; 32], String>;
 
-struct Seen {
+/// What was found in a file. Of what `C` is, equal means that nothing has changed.
+pub(crate) struct Seen<C> {
     /// Taken over, or found wrong and told of.
-    settled: Content,
+    settled: C,
     /// Found by the last look.
-    last: Content,
+    last: C,
+}
+
+impl<C: Clone + PartialEq> Seen<C> {
+    pub(crate) fn new(settled: C) -> Seen<C> {
+        Seen { last: settled.clone(), settled }
+    }
+
+    /// Takes note of what a look found. Whether that is new, and was there at the look before.
+    pub(crate) fn look(&mut self, found: C) -> bool {
+        let is_quiet = self.last == found;
+        self.last = found;
+        is_quiet && self.last != self.settled
+    }
+
+    /// Takes note of what was found and is dealt with now.
+    pub(crate) fn settle(&mut self, found: C) {
+        *self = Seen::new(found);
+    }
 }
 
 /// A file that can be asked to look at itself.
@@ -77,8 +96,7 @@ impl<T: Clone> LiveFile<T> {
     pub fn open(path: &Path, parse: Parse<T>) -> Result<LiveFile<T>, Vec<String>> {
         let text = read_text(path).map_err(|why| vec![why])?;
         let current = RwLock::new(parse(&text)?);
-        let content = hash(&text);
-        let seen = Mutex::new(Seen { settled: content.clone(), last: content });
+        let seen = Mutex::new(Seen::new(hash(&text)));
         Ok(LiveFile { path: path.to_owned(), parse, current, seen })
     }
 
@@ -87,7 +105,7 @@ impl<T: Clone> LiveFile<T> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, Seen<Content>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,10 +136,8 @@ impl<T: Clone + Send + Sync> Live for LiveFile<T> {
         let text = read_text(&self.path);
         let content = content_of(&text);
         let mut seen = self.seen();
-        let is_quiet = seen.last == content;
-        seen.last = content.clone();
-        if is_quiet && seen.settled != content {
-            seen.settled = content;
+        if seen.look(content.clone()) {
+            seen.settle(content);
             // Told in the log, and a look has nobody else to tell.
             let _ = self.take_over(text);
         }
@@ -135,7 +151,7 @@ impl<T: Clone + Send + Sync> Live for LiveFile<T> {
         if !is_new && content.is_ok() && (self.parse)(text.as_deref().unwrap_or_default()).is_ok() {
             return Ok(false);
         }
-        *seen = Seen { settled: content.clone(), last: content };
+        seen.settle(content);
         self.take_over(text).map(|()| true)
     }
 }

@@ -9,7 +9,7 @@ use super::keys::{Section, Slot};
 use super::mistakes::{Mistakes, Origin, shown};
 use super::reader::Reader;
 use super::settings::{Settings, Value};
-use super::values::StoreUrl;
+use super::urls::{self, StoreUrl};
 use super::{
     Case, Config, Fenced, Forwarded, Listen, Metrics, Mode, Protocol, Route, Shutdown, Store,
     Telemetry, Tokens, Upstream,
@@ -120,8 +120,8 @@ fn listen(mut from: Reader<'_>) -> Option<Listen> {
 
 /// `store.url_file` was replaced by what is in it before.
 fn store(mut from: Reader<'_>) -> Option<Store> {
-    let store = from.read("url", values::store);
-    let direct = from.read_if_set("listen_url", values::store_server);
+    let store = from.read("url", urls::store);
+    let direct = from.read_if_set("listen_url", urls::store_server);
     let password = from.read_if_set("password_file", values::secret);
     let connections = from.read("connections", values::number(1000));
     let instance_ttl = from.read("instance_ttl", values::instance_ttl);
@@ -150,7 +150,7 @@ fn store(mut from: Reader<'_>) -> Option<Store> {
 
 fn upstream(mut from: Reader<'_>) -> Option<Upstream> {
     let name = name(&mut from, values::name);
-    let url = from.read("url", values::upstream_url);
+    let url = from.read("url", urls::upstream_url);
     let timeout = from.read("timeout", values::positive_duration);
     let settle = from.read("settle", values::positive_duration);
     let connect_timeout = from.read("connect_timeout", values::positive_duration);
@@ -258,7 +258,7 @@ fn shutdown(mut from: Reader<'_>) -> Option<Shutdown> {
 }
 
 fn telemetry(mut from: Reader<'_>) -> Option<Telemetry> {
-    let otlp = from.read_optional("otlp", values::collector);
+    let otlp = from.read_optional("otlp", urls::collector);
     let service = from.read("service", values::service);
     Some(Telemetry { otlp: otlp?, service: service? })
 }

@@ -7,7 +7,8 @@ use super::keys::{Section, Slot};
 use super::mistakes::{Origin, shown};
 use super::reader::Reader;
 use super::settings::Settings;
-use super::values::{self, CoordinatorUrl};
+use super::urls::{self, CoordinatorUrl};
+use super::values;
 use crate::coordinator::etcd::{EtcdSettings, EtcdTls, EtcdUser, Layout};
 use crate::coordinator::{PostgresAccess, PostgresSettings};
 
@@ -32,14 +33,14 @@ pub enum Coordinator {
 }
 
 pub(super) fn coordinator(mut from: Reader<'_>) -> Option<Coordinator> {
-    let url = from.read("url", values::coordinator);
+    let url = from.read("url", urls::coordinator);
     let prefix = from.read_if_set("prefix", values::prefix);
     let layouts = [("mutex", Layout::Mutex), ("key", Layout::Key)];
     let layout = from.read_if_set("layout", values::choice(&layouts));
     let username = from.read_if_set("username", values::text);
     let [password, ca, certificate, key] =
         [PASSWORD, "ca_file", "cert_file", "key_file"].map(|name| contents(&mut from, name));
-    let listen = from.read_if_set("listen_url", values::listen_url);
+    let listen = from.read_if_set("listen_url", urls::listen_url);
     // The URL of PostgreSQL names the user.
     let is_postgres = matches!(url, Some(CoordinatorUrl::Postgres(_)));
     let pairs_are_whole = (is_postgres || from.together("username", PASSWORD))

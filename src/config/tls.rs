@@ -9,7 +9,8 @@ use rustls::pki_types::ServerName;
 
 use super::mistakes::shown;
 use super::reader::Reader;
-use super::values::{self, UpstreamUrl};
+use super::urls::UpstreamUrl;
+use super::values;
 use crate::tls::{ClientCertificates, ClientFiles, Files, KeyPair, ServerFiles, TlsError};
 
 /// The keys of one listener.

@@ -245,8 +245,12 @@ pub(super) fn receive(version: Version, headers: &mut HeaderMap) -> Result<(), &
             }
             Meaning::ContentLength => {
                 lengths += 1;
-                if lengths > 1 || !value.as_bytes().iter().all(u8::is_ascii_digit) {
-                    return Err("the upstream's answer has more than one Content-Length");
+                let is_number =
+                    !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
+                if lengths > 1 || !is_number {
+                    return Err(
+                        "the upstream's answer has more than one Content-Length, or one that is no number",
+                    );
                 }
             }
             Meaning::Connection | Meaning::HopByHop | Meaning::Expect => has_more = true,

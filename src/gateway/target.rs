@@ -104,12 +104,13 @@ fn escape(text: &[u8]) -> Option<u8> {
 }
 
 fn check_segments(path: &str) -> Result<(), Ambiguous> {
-    let mut segments = path[1..].split('/').peekable();
-    while let Some(segment) = segments.next() {
-        match segment {
-            "" if segments.peek().is_some() => return Err(Ambiguous::EmptySegment),
-            "." | ".." => return Err(Ambiguous::DotSegment),
-            _ if segment.ends_with(['.', ' ']) => return Err(Ambiguous::CutEnd),
+    let bytes = path.as_bytes();
+    // By what stands before each slash and at the end.
+    for end in (1..=bytes.len()).filter(|at| bytes.get(*at).is_none_or(|byte| *byte == b'/')) {
+        match bytes[..end] {
+            [.., b'/'] if end < bytes.len() => return Err(Ambiguous::EmptySegment),
+            [.., b'/', b'.'] | [.., b'/', b'.', b'.'] => return Err(Ambiguous::DotSegment),
+            [.., b'.' | b' '] => return Err(Ambiguous::CutEnd),
             _ => {}
         }
     }

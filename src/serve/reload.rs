@@ -21,6 +21,7 @@ use crate::config::{self, Config, Loaded, Sources};
 use crate::fences::Fences;
 use crate::gateway::{Opened, Prepared, Reconfigure};
 use crate::http_server::ApiBounds;
+use crate::live_file::Seen;
 use crate::metrics::{Census, ReloadMetrics};
 use crate::tls::Certificates;
 
@@ -191,39 +192,28 @@ type Content = Result<String, String>;
 /// The file, as it was seen.
 struct Watched {
     path: Arc<Path>,
-    /// Taken over, or refused.
-    settled: Content,
-    /// Found by the last look.
-    last: Content,
+    seen: Seen<Content>,
 }
 
 impl Watched {
     fn new(path: &Path, content: Content) -> Watched {
-        Watched { path: path.into(), settled: content.clone(), last: content }
+        Watched { path: path.into(), seen: Seen::new(content) }
     }
 
     async fn read(&self) -> Content {
         let path = Arc::clone(&self.path);
-        let read = tokio::task::spawn_blocking(move || content(&path)).await;
+        let read = tokio::task::spawn_blocking(move || config::read_text(&path)).await;
         read.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     async fn settle(&mut self) {
-        self.settled = self.read().await;
-        self.last = self.settled.clone();
+        self.seen.settle(self.read().await);
     }
 
     /// Whether there is something new that has not changed since the last look.
     async fn look(&mut self) -> bool {
-        let content = self.read().await;
-        let is_quiet = self.last == content;
-        self.last = content;
-        is_quiet && self.last != self.settled
+        self.seen.look(self.read().await)
     }
-}
-
-fn content(path: &Path) -> Content {
-    config::read_text(path)
 }
 
 async fn changed(file: &mut Option<Watched>) {

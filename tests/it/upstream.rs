@@ -77,6 +77,7 @@ fn an_answer_that_is_none_leaves_the_write_in_doubt_and_is_not_tried_again() {
         say("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nbb"),
         say("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nbb"),
         say("HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nbb"),
+        say("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nbb"),
         say("HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nbb"),
         say(
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
