@@ -29,6 +29,7 @@ mod load;
 mod method_claims;
 mod preface;
 mod pseudo_fields;
+mod quiet;
 mod refusal;
 mod reload;
 mod route;

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use http_body::Body;
 use hyper::body::Incoming;
@@ -25,7 +25,7 @@ use super::threads::Thread;
 use super::vigil::Vigils;
 use super::watch::{Tenancy, Watch};
 use super::watched::{Left, Watched};
-use super::{http2, last_words};
+use super::{http2, last_words, quiet};
 use crate::problem::Code;
 
 /// What bounds a request's head.
@@ -121,6 +121,11 @@ async fn serve_http1(
 pub(super) trait Serving: Future<Output = hyper::Result<()>> {
     /// Ends it after the requests in work.
     fn shut_down(self: Pin<&mut Self>);
+
+    /// What to poll it with in this task.
+    fn waker(task: &Waker) -> Waker {
+        task.clone()
+    }
 }
 
 /// Works on a connection until it ends, has used up its time, or the gateway closes.
@@ -129,12 +134,14 @@ pub(super) async fn until_end<C: Serving>(
     watch: &Watch,
     vigils: &Vigils,
 ) -> End {
-    let mut is_registered = false;
+    let mut waker = None;
     let mut is_closing = false;
     poll_fn(|cx| {
-        if !std::mem::replace(&mut is_registered, true) {
+        let waker = waker.get_or_insert_with(|| {
             watch.register(cx.waker());
-        }
+            C::waker(cx.waker())
+        });
+        let cx = &mut Context::from_waker(waker);
         loop {
             // Asked first: a step that begins in this poll would hide the call.
             let is_called = watch.is_called();
@@ -172,6 +179,10 @@ where
 {
     fn shut_down(self: Pin<&mut Self>) {
         self.graceful_shutdown();
+    }
+
+    fn waker(task: &Waker) -> Waker {
+        quiet::waker(task)
     }
 }
 

@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
+use super::quiet;
 use super::watch::Watch;
 
 /// How long the rest of a body is read for nothing.
@@ -47,7 +48,12 @@ impl Upload {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         self.is_held_back = false;
-        let frame = ready!(Pin::new(body).poll_frame(cx));
+        let (frame, is_woken) = quiet::taking(|| Pin::new(&mut *body).poll_frame(cx));
+        let is_last = matches!(frame, Poll::Ready(Some(Ok(_)))) && body.is_end_stream();
+        if is_woken && !is_last {
+            self.watch.wake();
+        }
+        let frame = ready!(frame);
         self.is_over = !matches!(frame, Some(Ok(_)));
         Poll::Ready(frame)
     }
