@@ -26,8 +26,8 @@ pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
 /// A name, an IPv4 address or an IPv6 address in brackets, and a port (RFC 9112 §3.2). Of what the grammar allows
 /// in names, no more than names really have.
 pub(super) fn is_host(value: &[u8]) -> bool {
-    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-    let in_address = |byte: &u8| byte.is_ascii_hexdigit() || b":.".contains(byte);
+    let in_name = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'.' | b'_' | b'~');
+    let in_address = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
     let (is_sound, rest) = match value.strip_prefix(b"[") {
         Some(inner) => {
             let end = inner.iter().take_while(|byte| in_address(byte)).count();

@@ -94,17 +94,24 @@ pub(super) fn first_control(text: &[u8]) -> Option<usize> {
     let is_control = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
     let (words, rest) = text.as_chunks::<8>();
     for (word, at) in words.iter().zip((0..).step_by(8)) {
-        if suspect(u64::from_ne_bytes(*word)) != 0
-            && let Some(within) = word.iter().position(is_control)
-        {
+        let suspects = suspects(u64::from_le_bytes(*word));
+        if suspects == 0 {
+            continue;
+        }
+        // Only the first suspect is certainly one, and it may be a tab.
+        let first = (suspects.trailing_zeros() / 8) as usize;
+        if word[first] != b'\t' {
+            return Some(at + first);
+        }
+        if let Some(within) = word.iter().position(is_control) {
             return Some(at + within);
         }
     }
     rest.iter().position(is_control).map(|within| words.len() * 8 + within)
 }
 
-/// Not zero if a byte of `word` is below 0x20 or 0x7f.
-const fn suspect(word: u64) -> u64 {
+/// The highest bit of each byte of `word` that is below 0x20 or 0x7f; and perhaps of some bytes above the lowest of those.
+const fn suspects(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let below = word.wrapping_sub(ONES * 0x20) & !word;
     let apart = word ^ (ONES * 0x7f);
