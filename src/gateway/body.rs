@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep};
 
 use self::pieces::Pieces;
 use super::load::Turn;
+use super::quiet;
 use super::refusal::Refusal;
 use super::sending::chain;
 use super::upload::Upload;
@@ -289,7 +290,7 @@ impl Body for ResponseBody {
         match &mut self.content {
             Content::Own(data) => Poll::Ready(data.take().map(|data| Ok(Frame::data(data)))),
             Content::Upstream(body, connection) => {
-                let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+                let frame = ready!(quiet::poll_frame(body, cx));
                 let is_over = frame.is_none() || body.is_end_stream();
                 if is_over && !matches!(frame, Some(Err(_))) {
                     reuse(connection);

@@ -1,26 +1,22 @@
-//! Wakes a connection of HTTP/1.1 once for a request, and not twice.
+//! Wakes a connection of HTTP/1.1 once for a message, and not twice.
 //!
-//! hyper wakes a client's connection for each piece of a request's body that is taken from it, so that it reads the
-//! next one. It does so after the last piece as well, and then the connection's task runs for nothing: a twentieth of all
-//! that the usual write costs in this process. The wake comes while the piece is being taken, on the same thread, which is how
-//! it is told from every other one ([`taking`]). It is held back then, and whoever takes the piece decides on it.
+//! hyper wakes a connection for each piece of a body that is taken from it, so that it reads the next one. It does so
+//! after the last piece as well, and then the connection's task runs for nothing: a twentieth of all that the usual write
+//! costs in this process, and once more if its answer has a body. The wake comes while the piece is being taken, on the same
+//! thread, which is how it is told from every other one. It is held back then, and goes on unless the piece was the last.
 
 use std::cell::Cell;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
 
 thread_local! {
-    static HELD_BACK: Cell<State> = const { Cell::new(State::Nothing) };
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Every wake goes on.
-    Nothing,
-    /// A piece is being taken.
-    Taking,
-    /// The same, and there was a wake.
-    Woken,
+    static IS_TAKING: Cell<bool> = const { Cell::new(false) };
+    static HELD_BACK: Cell<Option<Waker>> = const { Cell::new(None) };
 }
 
 /// A connection's waker, above that of its task.
@@ -32,9 +28,10 @@ impl Wake for Quiet {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        match HELD_BACK.get() {
-            State::Nothing => self.0.wake_by_ref(),
-            State::Taking | State::Woken => HELD_BACK.set(State::Woken),
+        if !IS_TAKING.get() {
+            self.0.wake_by_ref();
+        } else if let Some(other) = HELD_BACK.replace(Some(self.0.clone())) {
+            other.wake();
         }
     }
 }
@@ -44,19 +41,45 @@ pub(super) fn waker(task: &Waker) -> Waker {
     Waker::from(Arc::new(Quiet(task.clone())))
 }
 
-/// Takes a piece of a body; and whether the connection that it came on was to be woken.
-pub(super) fn taking<T>(take: impl FnOnce() -> T) -> (T, bool) {
-    /// Also if `take` panics.
+/// Works on a connection to its end.
+pub(super) async fn work<C: Future + Unpin>(mut connection: C) -> C::Output {
+    let mut own = None;
+    std::future::poll_fn(|cx| {
+        let own = own.get_or_insert_with(|| waker(cx.waker()));
+        Pin::new(&mut connection).poll(&mut Context::from_waker(own))
+    })
+    .await
+}
+
+/// Takes a piece of a body.
+pub(super) fn poll_frame(
+    body: &mut Incoming,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    let (frame, held_back) = holding_back(|| Pin::new(&mut *body).poll_frame(cx));
+    if let Some(waker) = held_back {
+        let is_last = matches!(frame, Poll::Ready(Some(Ok(_)))) && body.is_end_stream();
+        if !is_last {
+            waker.wake();
+        }
+    }
+    frame
+}
+
+/// Does something, and tells whom of the connections that would have woken on this thread.
+fn holding_back<T>(act: impl FnOnce() -> T) -> (T, Option<Waker>) {
+    /// Also if it panics.
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
-            HELD_BACK.set(State::Nothing);
+            IS_TAKING.set(false);
         }
     }
-    HELD_BACK.set(State::Taking);
-    let _end = End;
-    let taken = take();
-    (taken, HELD_BACK.get() == State::Woken)
+    IS_TAKING.set(true);
+    let end = End;
+    let done = act();
+    drop(end);
+    (done, HELD_BACK.take())
 }
 
 #[cfg(test)]
@@ -76,21 +99,26 @@ mod tests {
     }
 
     #[test]
-    fn only_what_wakes_while_a_piece_is_taken_is_held_back() {
+    fn only_what_wakes_in_between_and_on_this_thread_is_held_back() {
         let count = Arc::new(Count::default());
         let waker = waker(&Waker::from(Arc::clone(&count)));
         let wakes = || count.0.load(Ordering::Relaxed);
         waker.wake_by_ref();
         assert_eq!(wakes(), 1);
-        assert_eq!(taking(|| waker.wake_by_ref()), ((), true));
-        assert_eq!(taking(|| 7), (7, false));
+        let ((), held_back) = holding_back(|| waker.wake_by_ref());
         assert_eq!(wakes(), 1);
-        // Another thread's is another one's.
-        taking(|| std::thread::scope(|scope| scope.spawn(|| waker.wake_by_ref()).join().unwrap()));
+        held_back.expect("it was to be woken").wake();
         assert_eq!(wakes(), 2);
-        let panicked = catch_unwind(AssertUnwindSafe(|| taking(|| panic!("on purpose"))));
+        assert!(holding_back(|| ()).1.is_none());
+        // Another thread's is another one's.
+        let woken_elsewhere = || {
+            std::thread::scope(|scope| scope.spawn(|| waker.wake_by_ref()).join().unwrap());
+        };
+        assert!(holding_back(woken_elsewhere).1.is_none());
+        assert_eq!(wakes(), 3);
+        let panicked = catch_unwind(AssertUnwindSafe(|| holding_back(|| panic!("on purpose"))));
         assert!(panicked.is_err());
         waker.wake();
-        assert_eq!(wakes(), 3);
+        assert_eq!(wakes(), 4);
     }
 }

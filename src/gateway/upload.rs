@@ -5,7 +5,6 @@
 //! reset instead of the answer, and a client that has its answer can go on with the connection.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -48,12 +47,7 @@ impl Upload {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         self.is_held_back = false;
-        let (frame, is_woken) = quiet::taking(|| Pin::new(&mut *body).poll_frame(cx));
-        let is_last = matches!(frame, Poll::Ready(Some(Ok(_)))) && body.is_end_stream();
-        if is_woken && !is_last {
-            self.watch.wake();
-        }
-        let frame = ready!(frame);
+        let frame = ready!(quiet::poll_frame(body, cx));
         self.is_over = !matches!(frame, Some(Ok(_)));
         Poll::Ready(frame)
     }

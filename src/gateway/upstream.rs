@@ -31,7 +31,7 @@ use super::body::RequestBody;
 use super::load::Limited;
 use super::refusal::Refusal;
 use super::socket::{Dirty, UpstreamSocket};
-use super::{upstream_http2, upstream_stream};
+use super::{quiet, upstream_http2, upstream_stream};
 use crate::clock::{Boottime, Clock};
 use crate::config::{self, Protocol};
 use crate::fences::Right;
@@ -213,7 +213,7 @@ impl Upstream {
                     .map_err(io::Error::other)?;
                 let task = self.runtime.spawn(async move {
                     // How a request on it ended is told to whoever sent it.
-                    let _ = connection.await;
+                    let _ = quiet::work(connection).await;
                 });
                 (Sender::Http1(sender), task)
             }
