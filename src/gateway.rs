@@ -37,6 +37,8 @@ mod sending;
 mod service;
 mod socket;
 mod target;
+#[cfg(test)]
+mod testing;
 mod threads;
 mod token_header;
 mod upload;

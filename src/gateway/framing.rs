@@ -77,13 +77,18 @@ impl<S> Framed<S> {
         (self.stream, verdict)
     }
 
+    /// Whether every request whose head hyper was given has its answer.
+    fn has_answered_all(&self) -> bool {
+        !self.watch.is_serving() && self.watch.requests() == self.heads
+    }
+
     /// Ends what hyper reads: in a body at once, which breaks the body off; between two requests as soon as
     /// those before are answered, since hyper takes an early end for a client that left.
     fn poll_end(&mut self, stop: Stop, cx: &Context<'_>) -> Poll<io::Result<()>> {
         if stop.is_in_body {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, stop.violation)));
         }
-        if self.watch.is_serving() || self.watch.requests() != self.heads {
+        if !self.has_answered_all() {
             self.waiting = Some(cx.waker().clone());
             return Poll::Pending;
         }
@@ -128,7 +133,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Framed<S> {
     /// An answer ends with a flush, and whoever flushes takes note of it before the task runs again.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        if let Some(waiting) = self.waiting.take() {
+        // Not at every flush, which there is one of whenever the connection is worked on: that would wake it again.
+        if self.has_answered_all()
+            && let Some(waiting) = self.waiting.take()
+        {
             waiting.wake();
         }
         Poll::Ready(Ok(()))
@@ -140,5 +148,43 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Framed<S> {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::gateway::testing::{self, Wakes};
+
+    #[tokio::test]
+    async fn who_waits_to_end_is_woken_by_the_last_answer_and_by_no_flush_before() {
+        let (mut client, stream) = tokio::io::duplex(4096);
+        let watch = testing::watch();
+        let mut framed = Framed::new(stream, &watch, 8192);
+        let good = b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n";
+        let both = [good, &b"GET /#x HTTP/1.1\r\nHost: a\r\n\r\n"[..]].concat();
+        client.write_all(&both).await.unwrap();
+        let (wakes, waker) = Wakes::new();
+        let mut cx = Context::from_waker(&waker);
+        let mut bytes = [0; 1024];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        assert!(Pin::new(&mut framed).poll_read(&mut cx, &mut buffer).is_ready());
+        assert_eq!(buffer.filled(), good);
+
+        watch.serving();
+        // As hyper does whenever it is polled: it looks whether the client has left, and flushes.
+        for _ in 0..3 {
+            assert!(Pin::new(&mut framed).poll_read(&mut cx, &mut buffer).is_pending());
+            assert!(Pin::new(&mut framed).poll_flush(&mut cx).is_ready());
+        }
+        assert_eq!(wakes.count(), 0);
+        watch.answered();
+        watch.flushed();
+        assert!(Pin::new(&mut framed).poll_flush(&mut cx).is_ready());
+        assert_eq!(wakes.count(), 1);
+        assert!(Pin::new(&mut framed).poll_read(&mut cx, &mut buffer).is_ready());
+        assert_eq!(buffer.filled(), good, "nothing follows");
     }
 }

@@ -4,7 +4,7 @@
 //! nothing else is on its way there: after one answer's last byte and before the next one's first
 //! ([`super::watched`]). Whoever gets no interim answer misses nothing but time; so one that has no such place is dropped.
 //! `100` is left out: whether a client is to go on is said by the gateway alone. Clients of HTTP/1.0 do not know interim
-//! answers, and h2 has no means to send or to tell of one.
+//! answers, and hyper's HTTP/2 neither sends nor tells of one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use http::{HeaderMap, Request, StatusCode};
 use super::head;
 use super::watch::Watch;
 
-/// For those that the client has not taken yet; further ones are dropped.
+/// For those that are not being written yet; further ones are dropped.
 const MOST_BYTES: usize = 16 * 1024;
 
 /// Those on their way from an upstream's connection to the client's. Both are on one thread.

@@ -1,9 +1,10 @@
 //! Wakes a connection of HTTP/1.1 once for a message, and not twice.
 //!
 //! hyper wakes a connection for each piece of a body that is taken from it, so that it reads the next one. It does so
-//! after the last piece as well, and then the connection's task runs for nothing: a twentieth of all that the usual write
-//! costs in this process, and once more if its answer has a body. The wake comes while the piece is being taken, on the same
-//! thread, which is how it is told from every other one. It is held back then, and goes on unless the piece was the last.
+//! after the last piece of an announced length as well, and then the connection's task runs for nothing: a twentieth of all
+//! that the usual write costs in this process, and once more if its answer has a body. The wake comes while the piece is being
+//! taken, on the same thread, which is how it is told from every other one. It is held back then, and goes on unless the
+//! piece was known to be the last.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -73,52 +74,42 @@ fn holding_back<T>(act: impl FnOnce() -> T) -> (T, Option<Waker>) {
     impl Drop for End {
         fn drop(&mut self) {
             IS_TAKING.set(false);
+            HELD_BACK.take();
         }
     }
     IS_TAKING.set(true);
-    let end = End;
+    let _end = End;
     let done = act();
-    drop(end);
     (done, HELD_BACK.take())
 }
 
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-
-    #[derive(Default)]
-    struct Count(AtomicU32);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::gateway::testing::Wakes;
 
     #[test]
     fn only_what_wakes_in_between_and_on_this_thread_is_held_back() {
-        let count = Arc::new(Count::default());
-        let waker = waker(&Waker::from(Arc::clone(&count)));
-        let wakes = || count.0.load(Ordering::Relaxed);
+        let (wakes, task) = Wakes::new();
+        let waker = waker(&task);
         waker.wake_by_ref();
-        assert_eq!(wakes(), 1);
+        assert_eq!(wakes.count(), 1);
         let ((), held_back) = holding_back(|| waker.wake_by_ref());
-        assert_eq!(wakes(), 1);
+        assert_eq!(wakes.count(), 1);
         held_back.expect("it was to be woken").wake();
-        assert_eq!(wakes(), 2);
+        assert_eq!(wakes.count(), 2);
         assert!(holding_back(|| ()).1.is_none());
         // Another thread's is another one's.
         let woken_elsewhere = || {
             std::thread::scope(|scope| scope.spawn(|| waker.wake_by_ref()).join().unwrap());
         };
         assert!(holding_back(woken_elsewhere).1.is_none());
-        assert_eq!(wakes(), 3);
+        assert_eq!(wakes.count(), 3);
         let panicked = catch_unwind(AssertUnwindSafe(|| holding_back(|| panic!("on purpose"))));
         assert!(panicked.is_err());
         waker.wake();
-        assert_eq!(wakes(), 4);
+        assert_eq!(wakes.count(), 4);
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Watched {
     /// The status of what hyper said to a head that it cannot read. That is the only thing that it
     /// writes while no request is in work; it is kept back, so that it can be said in words.
     bare_answer: Option<[u8; 3]>,
-    /// What hyper wrote last was not flushed, so that it may hold more of the same answer.
+    /// Of what hyper has begun to write not all is flushed: it may hold more of an answer, or the next one.
     is_amid: bool,
     /// Interim answers, as far as they are not written yet.
     interim: Vec<u8>,
@@ -75,15 +75,16 @@ impl Watched {
         self.bare_answer.get_or_insert(status.unwrap_or_default());
     }
 
-    /// Writes interim answers where they cannot get into another answer.
-    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.watch.interim.has_some() {
-            let heads = self.watch.interim.take();
-            // An answer before this one is not written to its end: they would come too late.
-            if !self.is_amid {
-                self.interim.extend_from_slice(&heads);
-            }
+    /// Takes interim answers over to be written next, if they cannot get into another answer.
+    fn collect(&mut self) {
+        let heads = self.watch.interim.take();
+        // Else an answer before this one is not written to its end, and they would come too late.
+        if !self.is_amid {
+            self.interim.extend_from_slice(&heads);
         }
+    }
+
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.interim.is_empty() {
             let written = Pin::new(&mut self.stream).poll_write(cx, &self.interim);
             self.watch.wrote(written.is_ready());
@@ -157,10 +158,13 @@ impl AsyncWrite for Watched {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         if self.watch.is_serving() {
+            if self.watch.interim.has_some() {
+                self.collect();
+            }
+            self.is_amid = true;
             ready!(self.poll_interim(cx))?;
             let written = Pin::new(&mut self.stream).poll_write(cx, data);
             self.watch.wrote(written.is_ready());
-            self.is_amid = true;
             return written;
         }
         self.keep_back(data);
@@ -171,13 +175,16 @@ impl AsyncWrite for Watched {
         loop {
             let flushed = Pin::new(&mut self.stream).poll_flush(cx);
             // TLS takes what is written into a buffer of its own, and only here says that the client takes nothing.
-            if self.watch.is_serving() {
+            if self.watch.is_serving() && (self.interim.is_empty() || flushed.is_pending()) {
                 self.watch.wrote(flushed.is_ready());
             }
             ready!(flushed)?;
             self.is_amid = false;
-            if self.interim.is_empty() && !self.watch.interim.has_some() {
-                break;
+            if self.interim.is_empty() {
+                if !self.watch.interim.has_some() {
+                    break;
+                }
+                self.collect();
             }
             ready!(self.poll_interim(cx))?;
         }
@@ -201,14 +208,10 @@ mod tests {
 
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
-    use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::clock::Clock;
-    use crate::gateway::client::Client;
     use crate::gateway::client_stream::Unread;
-    use crate::gateway::load::Clients;
-    use crate::gateway::watch::Tenancy;
+    use crate::gateway::testing;
 
     const INTERIM: &[u8] = b"HTTP/1.1 103 Early Hints\r\n\r\n";
 
@@ -217,17 +220,43 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let to = listener.local_addr().expect("it is bound");
         let (peer, accepted) = tokio::join!(TcpStream::connect(to), listener.accept());
-        let (stream, address) = accepted.expect("it is being connected to");
-        let clock = Clock::new();
-        let entered = Clients::new(clock, 1).enter(address.ip()).expect("there is room");
-        let client = Arc::clone(&entered.client);
-        let tenancy = Tenancy { client, since: clock.now(), requests: 100 };
-        let runtime = tokio::runtime::Handle::current();
-        let client = Arc::new(Client::new(address, &[], false));
-        let watch = Watch::new(client, Arc::new(tenancy), runtime, TaskTracker::new());
+        let (stream, _) = accepted.expect("it is being connected to");
+        let watch = testing::watch();
         watch.serving();
         let stream = Either::Left(Unread::new(stream, Vec::new()));
-        (Watched::new(stream, Arc::new(watch)), peer.expect("it listens"))
+        (Watched::new(stream, watch), peer.expect("it listens"))
+    }
+
+    /// The same, with a client that reads nothing, and how many bytes are on their way to it.
+    async fn stuck() -> (Watched, TcpStream, usize) {
+        let (mut watched, peer) = serving().await;
+        let (mut sent, chunk) = (0, [b'x'; 64 * 1024]);
+        while let Poll::Ready(written) =
+            poll_fn(|cx| Poll::Ready(Pin::new(&mut watched).poll_write(cx, &chunk))).await
+        {
+            sent += written.expect("an open socket");
+        }
+        flush(&mut watched).await;
+        (watched, peer, sent)
+    }
+
+    async fn is_flushed(watched: &mut Watched) -> bool {
+        poll_fn(|cx| Poll::Ready(Pin::new(&mut *watched).poll_flush(cx).is_ready())).await
+    }
+
+    async fn is_written(watched: &mut Watched, data: &[u8]) -> bool {
+        poll_fn(|cx| Poll::Ready(Pin::new(&mut *watched).poll_write(cx, data).is_ready())).await
+    }
+
+    /// Reads all, while what is left is written by `step`.
+    async fn read_all(peer: &mut TcpStream, length: usize, mut step: impl AsyncFnMut()) -> Vec<u8> {
+        let mut got = Vec::new();
+        while got.len() < length {
+            step().await;
+            let piece = (length - got.len()).div_ceil(50).min(64 * 1024);
+            got.extend(read(peer, piece).await);
+        }
+        got
     }
 
     async fn write(watched: &mut Watched, data: &[u8]) -> usize {
@@ -280,26 +309,59 @@ mod tests {
 
     #[tokio::test]
     async fn an_interim_answer_that_a_slow_client_takes_in_pieces_stays_whole() {
-        let (mut watched, mut peer) = serving().await;
-        let (mut sent, chunk) = (0, [b'x'; 64 * 1024]);
-        // Until the socket has no more room: what was written last is flushed, and the client reads nothing.
-        while let Poll::Ready(written) =
-            poll_fn(|cx| Poll::Ready(Pin::new(&mut watched).poll_write(cx, &chunk))).await
-        {
-            sent += written.expect("an open socket");
-        }
-        flush(&mut watched).await;
+        let (mut watched, mut peer, sent) = stuck().await;
         let head = [INTERIM, &b"x: ".repeat(2000), b"\r\n\r\n"].concat();
         assert!(watched.watch.interim.put(&head) && watched.watch.interim.put(&head));
-        let (mut is_flushed, expected) = (false, sent + 2 * head.len());
-        let mut got = Vec::new();
-        while got.len() < expected {
-            is_flushed |=
-                poll_fn(|cx| Poll::Ready(Pin::new(&mut watched).poll_flush(cx).is_ready())).await;
-            got.extend(read(&mut peer, 1.max((expected - got.len()) / 50).min(64 * 1024)).await);
-        }
-        assert!(is_flushed);
+        let all = sent + 2 * head.len();
+        let got = read_all(&mut peer, all, async || {
+            is_flushed(&mut watched).await;
+        })
+        .await;
+        assert!(is_flushed(&mut watched).await);
         assert!(got[..sent].iter().all(|byte| *byte == b'x'));
-        assert_eq!(got[sent..], [&*head, &*head].concat());
+        assert!(got[sent..] == [&*head, &*head].concat());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_makes_no_pile_of_interim_answers() {
+        let (mut watched, _peer, _) = stuck().await;
+        let head = [INTERIM, &b"x: ".repeat(1000), b"\r\n\r\n"].concat();
+        let mut taken = 0;
+        for _ in 0..1000 {
+            taken += usize::from(watched.watch.interim.put(&head));
+            assert!(!is_flushed(&mut watched).await || taken == 0);
+        }
+        assert!((1..=11).contains(&taken), "{taken} of 3 KB each");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_waits_behind_its_interim_answer_keeps_those_of_the_next_out() {
+        let (mut watched, mut peer, sent) = stuck().await;
+        assert!(watched.watch.interim.put(INTERIM));
+        while is_flushed(&mut watched).await {
+            assert!(watched.watch.interim.put(INTERIM), "there is room for a few bytes more");
+        }
+        let waiting = watched.interim.len();
+        watched.watch.interim.close();
+        assert!(!is_written(&mut watched, b"first").await);
+        // hyper has all of the first answer in its buffer and begins with the next request.
+        watched.watch.serving();
+        assert!(watched.watch.interim.put(INTERIM));
+        let mut is_first_written = false;
+        let read_on = sent.max(1) - 1;
+        let got = read_all(&mut peer, read_on, async || {
+            is_first_written = is_first_written || is_written(&mut watched, b"first").await;
+        })
+        .await;
+        assert!(is_first_written && got.iter().all(|byte| *byte == b'x'));
+        flush(&mut watched).await;
+        write(&mut watched, b"second").await;
+        drop(watched);
+        let mut rest = String::new();
+        peer.read_to_string(&mut rest).await.expect("the end");
+        let interim = std::str::from_utf8(INTERIM).expect("ASCII");
+        let (before, after) = rest.split_once("first").expect("the first answer");
+        assert!(before.ends_with(interim) && before.len() >= waiting, "{rest}");
+        assert_eq!(after, "second");
     }
 }
