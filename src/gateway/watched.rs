@@ -212,6 +212,7 @@ mod tests {
     use super::*;
     use crate::gateway::client_stream::Unread;
     use crate::gateway::testing;
+    use crate::gateway::watch::Patience;
 
     const INTERIM: &[u8] = b"HTTP/1.1 103 Early Hints\r\n\r\n";
 
@@ -332,6 +333,24 @@ mod tests {
             assert!(!is_flushed(&mut watched).await || taken == 0);
         }
         assert!((1..=11).contains(&taken), "{taken} of 3 KB each");
+    }
+
+    #[tokio::test]
+    async fn the_time_of_a_client_that_takes_nothing_runs_on_while_interim_answers_come() {
+        let (mut watched, _peer, _) = stuck().await;
+        let (period, hour) = (Duration::from_secs(1), Duration::from_hours(1));
+        let patience = Patience { head: hour, answer: period * 5, rest: hour, age: hour };
+        let head = [INTERIM, &b"x: ".repeat(1000), b"\r\n\r\n"].concat();
+        while is_flushed(&mut watched).await {
+            assert!(watched.watch.interim.put(&head), "there is room for a few bytes more");
+        }
+        let mut rounds = 0;
+        while !watched.watch.is_overdue(period, &patience) {
+            rounds += 1;
+            watched.watch.interim.put(INTERIM);
+            assert!(!is_flushed(&mut watched).await);
+            assert!(rounds < 10, "its time does not run");
+        }
     }
 
     #[tokio::test]

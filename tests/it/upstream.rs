@@ -154,13 +154,13 @@ fn read_until(client: &mut Connection, last: &[u8]) -> String {
 const INTERIM: &str = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n\
                        HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\
                        Content-Length: 5\r\nKeep-Alive: timeout=5\r\n\r\n";
+const FINAL: &str = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok";
 
 #[test]
 fn interim_answers_come_before_the_answer_without_what_ends_at_the_upstreams_hop() {
     let api = Downstream::start();
     let gateway = Gateway::ordered(api.address, "");
-    let last = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok";
-    api.behave("/x", go_on(format!("{INTERIM}{last}")));
+    api.behave("/x", go_on(format!("{INTERIM}{FINAL}")));
     let mut client = Connection::open(gateway.proxy);
     for _ in 0..3 {
         client.write(request("PUT", "/x", &[("Fencing-Token", "1")], b"b"));
@@ -192,8 +192,7 @@ fn an_interim_answer_is_passed_on_while_the_answer_is_awaited() {
 fn a_client_of_http_10_gets_no_interim_answer() {
     let api = Downstream::start();
     let gateway = Gateway::ordered(api.address, "");
-    let last = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok";
-    api.behave("/x", go_on(format!("{INTERIM}{last}")));
+    api.behave("/x", go_on(format!("{INTERIM}{FINAL}")));
     let mut client = Connection::open(gateway.proxy);
     client.write("PUT /x HTTP/1.0\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 1\r\n\r\nb");
     let got = read_until(&mut client, b"\r\n\r\nok");
