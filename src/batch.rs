@@ -82,3 +82,93 @@ fn reply_to<V, E: Clone>(replies: Vec<Reply<V, E>>, answers: Result<Vec<V>, E>) 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::Mutex;
+
+    use futures_util::FutureExt;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Calls as they began: how many keys, and what lets them end.
+    type Begun = Arc<Mutex<Vec<(usize, Arc<Notify>)>>>;
+
+    fn batcher(ways: usize) -> (Arc<Batcher<usize, usize, Closed>>, Begun) {
+        let begun = Begun::default();
+        let for_calls = Arc::clone(&begun);
+        let batcher = Batcher::new(&TaskTracker::new(), 4, ways, move |keys: Vec<usize>| {
+            let end = Arc::new(Notify::new());
+            for_calls.lock().unwrap().push((keys.len(), Arc::clone(&end)));
+            async move {
+                end.notified().await;
+                Ok(keys)
+            }
+            .boxed()
+        });
+        (Arc::new(batcher), begun)
+    }
+
+    async fn ask(batcher: &Arc<Batcher<usize, usize, Closed>>, keys: Range<usize>) {
+        for key in keys {
+            let batcher = Arc::clone(batcher);
+            tokio::spawn(async move { assert_eq!(batcher.call(key).await.unwrap(), key) });
+        }
+        settle().await;
+    }
+
+    /// All that can happen without anything from outside has happened then.
+    async fn settle() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn end(begun: &Begun, nth: usize) {
+        begun.lock().unwrap()[nth].1.notify_one();
+        settle().await;
+    }
+
+    fn sizes(begun: &Begun) -> Vec<usize> {
+        begun.lock().unwrap().iter().map(|(keys, _)| *keys).collect()
+    }
+
+    #[tokio::test]
+    async fn what_arrives_during_a_call_shares_the_next_one() {
+        let (batcher, begun) = batcher(1);
+        ask(&batcher, 0..1).await;
+        ask(&batcher, 1..7).await;
+        assert_eq!(sizes(&begun), [1]);
+        end(&begun, 0).await;
+        assert_eq!(sizes(&begun), [1, 4], "four at the most");
+        end(&begun, 1).await;
+        assert_eq!(sizes(&begun), [1, 4, 2]);
+    }
+
+    #[tokio::test]
+    async fn as_many_calls_are_under_way_as_there_are_ways() {
+        let (batcher, begun) = batcher(2);
+        ask(&batcher, 0..1).await;
+        ask(&batcher, 1..2).await;
+        ask(&batcher, 2..5).await;
+        assert_eq!(sizes(&begun), [1, 1]);
+        end(&begun, 1).await;
+        assert_eq!(sizes(&begun), [1, 1, 3], "whichever ends first makes way");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_takes_no_other_with_it() {
+        let batcher: Batcher<usize, usize, Closed> =
+            Batcher::new(&TaskTracker::new(), 4, 1, |keys: Vec<usize>| {
+                async move {
+                    assert_ne!(keys, [0], "as this test wants it");
+                    Ok(keys)
+                }
+                .boxed()
+            });
+        assert!(batcher.call(0).await.is_err());
+        assert_eq!(batcher.call(1).await.unwrap(), 1);
+    }
+}

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::Postgres;
 use crate::metrics::Operation;
@@ -41,7 +41,8 @@ impl Postgres {
         let (store, began) = (self.clone(), self.0.clock.now());
         // A task of its own: a call that were dropped half way would leave its connection in an unknown state.
         let work = self.0.tasks.spawn(async move {
-            let answered = timeout(CALL_WITHIN, store.try_until_connected(sql)).await;
+            let until = Instant::now() + CALL_WITHIN;
+            let answered = timeout_at(until, store.try_until_connected(sql, until)).await;
             let answered = answered.unwrap_or_else(|_| Err("it took longer than 9 s".into()));
             store.0.metrics.done(operation, store.0.clock.now().since(began), answered.is_ok());
             answered
@@ -55,9 +56,9 @@ impl Postgres {
     }
 
     /// After a restart of the server every connection of the pool is dead, and each says so only once.
-    async fn try_until_connected(&self, sql: Arc<str>) -> Result<String, Arc<str>> {
+    async fn try_until_connected(&self, sql: Arc<str>, until: Instant) -> Result<String, Arc<str>> {
         loop {
-            match self.attempt(&sql).await {
+            match self.attempt(&sql, until).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) if is_about_the_connection(&error) => {
                     tracing::debug!(%error, "trying the store again");
@@ -68,14 +69,17 @@ impl Postgres {
         }
     }
 
-    async fn attempt(&self, sql: &Arc<str>) -> Result<String, sqlx::Error> {
+    /// Has ended by `until`: one that is dropped while it waits for an answer leaves a connection that the pool
+    /// waits for as well before it gives it to anybody.
+    async fn attempt(&self, sql: &Arc<str>, until: Instant) -> Result<String, sqlx::Error> {
         let began = self.0.clock.now();
         let acquired = self.0.pool.acquire().await;
         self.0.pool_metrics.waited(self.0.clock.now().since(began));
         let mut connection = acquired?;
         let query = sqlx::raw_sql(AssertSqlSafe(Arc::clone(sql)));
         // All rows: the answer counts only once the server is through, and that is after the commit.
-        let answered = timeout(ATTEMPT_WITHIN, query.fetch_all(&mut *connection)).await;
+        let until = until.min(Instant::now() + ATTEMPT_WITHIN);
+        let answered = timeout_at(until, query.fetch_all(&mut *connection)).await;
         let is_whole = match &answered {
             Ok(Ok(_)) => true,
             Ok(Err(error)) => error.as_database_error().is_some(),
@@ -87,9 +91,8 @@ impl Postgres {
         if !matches!(&answered, Ok(answer) if answer.as_ref().err().is_none_or(is_quick)) {
             self.0.trust.lose();
         }
-        let rows = answered.unwrap_or_else(|_| {
-            Err(sqlx::Error::Protocol("the server took longer than 8 s".into()))
-        })?;
+        let rows = answered
+            .unwrap_or_else(|_| Err(sqlx::Error::Protocol("the server took too long".into())))?;
         let answer: Option<&PgRow> = rows.last();
         answer.ok_or(sqlx::Error::RowNotFound)?.try_get(0)
     }

@@ -151,3 +151,37 @@ async fn a_caller_that_stops_waiting_spoils_no_connection() {
         assert!(fences.show(Resource::new("r").unwrap()).await.unwrap().is_none());
     }
 }
+
+/// The commit waits for a standby that is not there, and most of the call's time went by before.
+#[tokio::test]
+async fn a_call_that_runs_out_of_time_leaves_no_connection_that_the_next_one_waits_for() {
+    let server = Server_::start();
+    let one = PostgresSettings { connections: 1, ..settings(&server.url()) };
+    let metrics = StoreMetrics::register(&prometheus::Registry::new()).unwrap();
+    let store = Postgres::open(&one, Clock::new(), &TaskTracker::new(), metrics).await.unwrap();
+    let fences = PostgresFences::new(&store, &TaskTracker::new());
+    let instance = join(&store).await;
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    server.sql("SELECT pg_reload_conf()");
+    let held = store.0.pool.acquire().await.unwrap();
+
+    let resource = Resource::new("r").unwrap();
+    let rank = Rank::first(Token::from_i64(5).unwrap());
+    let raise = Raise {
+        resource: resource.clone(),
+        rank,
+        confirmed: true,
+        owner: None,
+        grant: None,
+        drain: None,
+    };
+    let raised = fences.raise(instance, raise);
+    let let_go = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        drop(held);
+    };
+    let (raised, ()) = futures_util::future::join(raised, let_go).await;
+    raised.unwrap_err();
+
+    assert!(fences.show(resource).await.unwrap().is_none(), "nothing was committed");
+}
