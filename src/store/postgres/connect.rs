@@ -45,6 +45,12 @@ pub enum ConnectError {
     /// It lets this user not in.
     #[error("PostgreSQL at {0} refuses the user, the password or the database of store.url")]
     Refused(String, #[source] sqlx::Error),
+    /// A pooler answers where only the server itself will do.
+    #[error(
+        "a pooler answers at {0}, and the start, migrations and LISTEN need the server itself; name \
+         it in store.listen_url"
+    )]
+    Pooler(String, #[source] sqlx::Error),
     /// No transport security could be agreed on.
     #[error("PostgreSQL at {0}: TLS failed; see sslmode and sslrootcert in store.url")]
     Tls(String, #[source] sqlx::Error),
@@ -80,7 +86,8 @@ pub(super) async fn check(
     let direct = named(&settings.direct.0);
     let place = place(&direct);
     let mut connection = connect(&direct).await?;
-    let state = durability(&mut connection).await.map_err(|error| other(&place, error))?;
+    let state =
+        durability(&mut connection).await.map_err(|error| classify(place.clone(), error))?;
     state.check(&place)?;
     match (settings.migrate, migrate::is_current(&mut connection, &place).await?) {
         (Migrate::AtStart, false) => {
@@ -120,8 +127,14 @@ pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
 }
 
 fn classify(place: String, error: sqlx::Error) -> ConnectError {
-    let code = error.as_database_error().and_then(|error| error.code());
+    let database = error.as_database_error();
+    let code = database.and_then(|error| error.code());
     match (&error, code.as_deref()) {
+        // It takes no settings of a session that it cannot keep, or keeps statements for the next one to find.
+        (_, Some("08P01")) if database.is_some_and(|it| it.message().contains("startup")) => {
+            ConnectError::Pooler(place, error)
+        }
+        (_, Some("42P05" | "26000")) => ConnectError::Pooler(place, error),
         (_, Some("28000" | "28P01" | "3D000" | "42501")) => ConnectError::Refused(place, error),
         (sqlx::Error::Io(_), _) => ConnectError::Unreachable(place, error),
         (sqlx::Error::Tls(_), _) => ConnectError::Tls(place, error),

@@ -136,6 +136,15 @@ async fn all_but_listening_works_through_a_pooler_in_transaction_mode() {
     assert_eq!(server.sql("SELECT count(*) FROM grants"), "0");
 }
 
+#[tokio::test]
+async fn a_pooler_in_the_place_of_the_server_is_named() {
+    let server = Server_::start();
+    let pooler = PgBouncer::before(server.port());
+    let error = refused(&url_at(pooler.port)).await;
+    assert!(matches!(error, ConnectError::Pooler(..)), "{error:?}");
+    assert!(error.to_string().contains("name it in store.listen_url"), "{error}");
+}
+
 /// The task of a call goes on, and its connection is as good as before.
 #[tokio::test]
 async fn a_caller_that_stops_waiting_spoils_no_connection() {
