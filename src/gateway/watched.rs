@@ -77,6 +77,9 @@ impl Watched {
 
     /// Takes interim answers over to be written next, if they cannot get into another answer.
     fn collect(&mut self) {
+        if !self.watch.interim.has_some() {
+            return;
+        }
         let heads = self.watch.interim.take();
         // Else an answer before this one is not written to its end, and they would come too late.
         if !self.is_amid {
@@ -158,9 +161,7 @@ impl AsyncWrite for Watched {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         if self.watch.is_serving() {
-            if self.watch.interim.has_some() {
-                self.collect();
-            }
+            self.collect();
             self.is_amid = true;
             ready!(self.poll_interim(cx))?;
             let written = Pin::new(&mut self.stream).poll_write(cx, data);
@@ -181,10 +182,10 @@ impl AsyncWrite for Watched {
             ready!(flushed)?;
             self.is_amid = false;
             if self.interim.is_empty() {
-                if !self.watch.interim.has_some() {
-                    break;
-                }
                 self.collect();
+            }
+            if self.interim.is_empty() {
+                break;
             }
             ready!(self.poll_interim(cx))?;
         }
@@ -368,7 +369,7 @@ mod tests {
         watched.watch.serving();
         assert!(watched.watch.interim.put(INTERIM));
         let mut is_first_written = false;
-        let read_on = sent.max(1) - 1;
+        let read_on = sent.saturating_sub(1);
         let got = read_all(&mut peer, read_on, async || {
             is_first_written = is_first_written || is_written(&mut watched, b"first").await;
         })

@@ -23,6 +23,15 @@ impl PgBouncer {
     /// With fewer connections to the server than whoever uses it has to the pooler, so that what one transaction
     /// leaves behind is found by another's.
     pub fn before(server: u16) -> PgBouncer {
+        PgBouncer::start(server, "")
+    }
+
+    /// The same, but it passes over settings of a session that it cannot keep.
+    pub fn silent_before(server: u16) -> PgBouncer {
+        PgBouncer::start(server, "ignore_startup_parameters = extra_float_digits\n")
+    }
+
+    fn start(server: u16, more: &str) -> PgBouncer {
         let home = home();
         let data = home.path().join("pgbouncer");
         fs::create_dir(&data).unwrap();
@@ -32,7 +41,7 @@ impl PgBouncer {
             "[databases]\npostgres = host=127.0.0.1 port={server} dbname=postgres user=fencegate\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
              auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n\
-             logfile = {dir}/log\npidfile = {dir}/pid\n"
+             logfile = {dir}/log\npidfile = {dir}/pid\n{more}"
         );
         fs::write(data.join("pgbouncer.ini"), settings).unwrap();
         give_to_user(&data);

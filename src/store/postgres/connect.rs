@@ -86,8 +86,7 @@ pub(super) async fn check(
     let direct = named(&settings.direct.0);
     let place = place(&direct);
     let mut connection = connect(&direct).await?;
-    let state =
-        durability(&mut connection).await.map_err(|error| classify(place.clone(), error))?;
+    let state = durability(&mut connection).await.map_err(|error| other(&place, error))?;
     state.check(&place)?;
     match (settings.migrate, migrate::is_current(&mut connection, &place).await?) {
         (Migrate::AtStart, false) => {
@@ -127,23 +126,25 @@ pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
 }
 
 fn classify(place: String, error: sqlx::Error) -> ConnectError {
-    let database = error.as_database_error();
-    let code = database.and_then(|error| error.code());
+    let code = error.as_database_error().and_then(|error| error.code());
     match (&error, code.as_deref()) {
-        // It takes no settings of a session that it cannot keep, or keeps statements for the next one to find.
-        (_, Some("08P01")) if database.is_some_and(|it| it.message().contains("startup")) => {
-            ConnectError::Pooler(place, error)
-        }
-        (_, Some("42P05" | "26000")) => ConnectError::Pooler(place, error),
         (_, Some("28000" | "28P01" | "3D000" | "42501")) => ConnectError::Refused(place, error),
         (sqlx::Error::Io(_), _) => ConnectError::Unreachable(place, error),
         (sqlx::Error::Tls(_), _) => ConnectError::Tls(place, error),
-        _ => ConnectError::Other(place, error),
+        _ => other(&place, error),
     }
 }
 
+/// Of any question to the server itself, which may turn out to be a pooler.
 pub(super) fn other(place: &str, error: sqlx::Error) -> ConnectError {
-    ConnectError::Other(place.to_owned(), error)
+    let is_poolers = error.as_database_error().is_some_and(|error| match error.code().as_deref() {
+        // Of settings of a session that it cannot keep.
+        Some("08P01") => error.message().contains("startup parameter"),
+        // A statement was prepared in another session than the one that answers.
+        code => matches!(code, Some("42P05" | "26000")),
+    });
+    let place = place.to_owned();
+    if is_poolers { ConnectError::Pooler(place, error) } else { ConnectError::Other(place, error) }
 }
 
 fn place(options: &PgConnectOptions) -> String {

@@ -29,8 +29,12 @@ pub(super) fn settings(url: &str) -> PostgresSettings {
 }
 
 pub(super) async fn open(url: &str) -> Result<Postgres, ConnectError> {
+    open_with(&settings(url)).await
+}
+
+async fn open_with(settings: &PostgresSettings) -> Result<Postgres, ConnectError> {
     let metrics = StoreMetrics::register(&prometheus::Registry::new()).unwrap();
-    Postgres::open(&settings(url), Clock::new(), &TaskTracker::new(), metrics).await
+    Postgres::open(settings, Clock::new(), &TaskTracker::new(), metrics).await
 }
 
 /// A server, and a run on it.

@@ -106,22 +106,12 @@ async fn all_but_listening_works_through_a_pooler_in_transaction_mode() {
         pooled: PostgresUrl::parse(&url_at(pooler.port)).unwrap(),
         ..settings(&server.url())
     };
-    let metrics_of_store = StoreMetrics::register(&prometheus::Registry::new()).unwrap();
-    let tasks = TaskTracker::new();
-    let store = Postgres::open(&settings, Clock::new(), &tasks, metrics_of_store).await.unwrap();
-    let fences = PostgresFences::new(&store, &tasks);
+    let store = open_with(&settings).await.unwrap();
+    let fences = PostgresFences::new(&store, &TaskTracker::new());
     let instance = join(&store).await;
     let work = (0..200).map(async |nth| {
-        let resource = Resource::new(&format!("r'{nth}\\")).unwrap();
-        let rank = Rank::first(Token::from_i64(nth + 1).unwrap());
-        let raise = Raise {
-            resource: resource.clone(),
-            rank,
-            confirmed: true,
-            owner: None,
-            grant: Some(Grant { settle: TTL, number: 1 }),
-            drain: None,
-        };
+        let raise = first_raise(&format!("r'{nth}\\"), nth + 1);
+        let (resource, rank) = (raise.resource.clone(), raise.rank);
         assert_eq!(fences.raise(instance, raise).await.unwrap().mark.rank, rank);
         assert_eq!(fences.load(resource.clone()).await.unwrap().mark.unwrap().rank, rank);
         assert!(!fences.is_granted_elsewhere(instance, resource.clone(), rank).await.unwrap());
@@ -136,6 +126,17 @@ async fn all_but_listening_works_through_a_pooler_in_transaction_mode() {
     assert_eq!(server.sql("SELECT count(*) FROM grants"), "0");
 }
 
+fn first_raise(resource: &str, token: i64) -> Raise {
+    Raise {
+        resource: Resource::new(resource).unwrap(),
+        rank: Rank::first(Token::from_i64(token).unwrap()),
+        confirmed: true,
+        owner: None,
+        grant: Some(Grant { settle: TTL, number: 1 }),
+        drain: None,
+    }
+}
+
 #[tokio::test]
 async fn a_pooler_in_the_place_of_the_server_is_named() {
     let server = Server_::start();
@@ -143,6 +144,20 @@ async fn a_pooler_in_the_place_of_the_server_is_named() {
     let error = refused(&url_at(pooler.port)).await;
     assert!(matches!(error, ConnectError::Pooler(..)), "{error:?}");
     assert!(error.to_string().contains("name it in store.listen_url"), "{error}");
+}
+
+/// Its sessions are found by one start with what an earlier one left in them.
+#[tokio::test]
+async fn a_pooler_that_says_nothing_of_what_it_cannot_keep_is_named_as_well() {
+    let server = Server_::start();
+    let pooler = PgBouncer::silent_before(server.port());
+    for _ in 0..20 {
+        if let Err(error) = open(&url_at(pooler.port)).await {
+            assert!(matches!(error, ConnectError::Pooler(..)), "{error:?}");
+            return;
+        }
+    }
+    panic!("it was not noticed");
 }
 
 /// The task of a call goes on, and its connection is as good as before.
@@ -166,25 +181,14 @@ async fn a_caller_that_stops_waiting_spoils_no_connection() {
 async fn a_call_that_runs_out_of_time_leaves_no_connection_that_the_next_one_waits_for() {
     let server = Server_::start();
     let one = PostgresSettings { connections: 1, ..settings(&server.url()) };
-    let metrics = StoreMetrics::register(&prometheus::Registry::new()).unwrap();
-    let store = Postgres::open(&one, Clock::new(), &TaskTracker::new(), metrics).await.unwrap();
+    let store = open_with(&one).await.unwrap();
     let fences = PostgresFences::new(&store, &TaskTracker::new());
     let instance = join(&store).await;
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     server.sql("SELECT pg_reload_conf()");
     let held = store.0.pool.acquire().await.unwrap();
 
-    let resource = Resource::new("r").unwrap();
-    let rank = Rank::first(Token::from_i64(5).unwrap());
-    let raise = Raise {
-        resource: resource.clone(),
-        rank,
-        confirmed: true,
-        owner: None,
-        grant: None,
-        drain: None,
-    };
-    let raised = fences.raise(instance, raise);
+    let raised = fences.raise(instance, first_raise("r", 5));
     let let_go = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
         drop(held);
@@ -192,5 +196,6 @@ async fn a_call_that_runs_out_of_time_leaves_no_connection_that_the_next_one_wai
     let (raised, ()) = futures_util::future::join(raised, let_go).await;
     raised.unwrap_err();
 
-    assert!(fences.show(resource).await.unwrap().is_none(), "nothing was committed");
+    let shown = fences.show(Resource::new("r").unwrap()).await.unwrap();
+    assert!(shown.is_none(), "nothing was committed");
 }
