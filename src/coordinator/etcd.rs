@@ -11,6 +11,7 @@ mod acquisition;
 mod changes;
 mod connection;
 mod deletions;
+mod given;
 mod layout;
 mod leases;
 mod reads;
@@ -27,6 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use self::acquisition::Request;
 use self::connection::Connection;
+use self::given::Given;
 use self::layout::Keys;
 use self::leases::Leases;
 use self::sentinel::Sentinel;
@@ -58,6 +60,7 @@ pub struct Etcd {
 struct Shared {
     leases: Leases,
     keys: Keys,
+    given: Given,
     /// What our keys say who wrote them; of this coordinator alone.
     id: String,
     clock: Clock,
@@ -98,6 +101,7 @@ impl Etcd {
         let shared = Arc::new(Shared {
             leases: Leases::new(connection, clock),
             keys,
+            given: Given::default(),
             id: uuid::Uuid::new_v4().simple().to_string(),
             clock,
             tasks: tasks.clone(),

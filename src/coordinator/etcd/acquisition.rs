@@ -25,6 +25,8 @@ use crate::fence::{Owner, Resource, Token};
 const WAITING_TTL: Duration = Duration::from_secs(10);
 /// How often a waiting key is kept alive, and the lease looked at in case an event was missed.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// For what nobody waits for.
+const LATER: Duration = Duration::from_millis(200);
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -182,6 +184,7 @@ impl Acquisition<'_> {
         let value = self.value(term, true);
         match leases.put(when, before, &key, &value, term.id).await {
             Ok(Some(token)) => {
+                self.shared.given.note(&self.request.resource, &key, token);
                 Ok(Attempt::Granted(value.lease(self.request.resource.clone(), token)))
             }
             Ok(None) => {
@@ -233,12 +236,21 @@ impl Acquisition<'_> {
         if self.may_queue() { self.queue().await } else { self.take().await }
     }
 
-    /// The key is gone; the etcd lease without it goes in its own time, as nobody waits for that.
+    /// The key is gone, and nobody waits for the etcd lease without it.
     fn superseded(&self, old: &Claim) {
         let now = self.shared.clock.wall();
         self.shared.metrics.superseded(&old.lease(&self.request.resource, now), now);
-        let (shared, id) = (Arc::clone(self.shared), old.lease_id);
-        self.shared.tasks.spawn(async move { shared.leases.revoke(id).await });
+        self.revoke_later(old.lease_id);
+    }
+
+    /// Ends an etcd lease that has no key any more. Not at once, since who was given one now is about to write, and
+    /// would wait behind this in etcd's log.
+    fn revoke_later(&self, id: i64) {
+        let shared = Arc::clone(self.shared);
+        self.shared.tasks.spawn(async move {
+            tokio::time::sleep(LATER).await;
+            shared.leases.revoke(id).await;
+        });
     }
 
     /// Takes the last place in etcd's queue.
@@ -292,7 +304,8 @@ impl Acquisition<'_> {
                 let lease = value.lease(self.request.resource.clone(), token);
                 // Its key hangs on the other lease now.
                 if let Some(own) = self.waiting.take() {
-                    leases.revoke(own.term.id).await;
+                    self.shared.given.note(&self.request.resource, &own.key, token);
+                    self.revoke_later(own.term.id);
                 }
                 Ok(Attempt::Granted(lease))
             }

@@ -171,9 +171,10 @@ impl Connection {
         let attempt = async {
             let client = match client {
                 Some(client) => client,
-                None => self.connect(turn).await?,
+                None => Box::pin(self.connect(turn)).await?,
             };
-            work(client).await
+            // Both boxed, as they are large, and every move of a call would copy them.
+            Box::pin(work(client)).await
         };
         match timeout(ATTEMPT_LIMIT, attempt).await {
             Ok(Ok(answer)) => Ok(answer),

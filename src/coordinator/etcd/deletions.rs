@@ -90,10 +90,11 @@ impl Watcher {
     }
 
     fn note(&mut self, response: &WatchResponse) {
-        let Shared { keys, queues, metrics, clock, id, .. } = &*self.shared;
+        let Shared { keys, given, queues, metrics, clock, id, .. } = &*self.shared;
         for event in response.events() {
             let Some(kv) = event.kv() else { continue };
             let Some(resource) = keys.resource(kv.key()) else { continue };
+            given.ended(&resource, kv.key());
             queues.tell_head(&resource);
             let Some(ended) = event.prev_kv().and_then(Claim::of) else { continue };
             let Some(value) = ended.value.filter(|value| value.by == *id) else { continue };

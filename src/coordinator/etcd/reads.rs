@@ -9,14 +9,16 @@ use futures_util::future::try_join_all;
 
 use super::Shared;
 use super::connection::Failure;
+use super::given::First;
 use super::layout::Claim;
 use super::sentinel::Snapshot;
 use crate::coordinator::guard::Holders;
 use crate::coordinator::{CoordinatorError, Holding, Lease};
 use crate::fence::{Epoch, Resource};
 
-/// Another gateway may mark etcd's history between a question and the look at its answer. Not often.
-const LOOKS: usize = 3;
+/// Another gateway may mark etcd's history between a question and the look at its answer, and a key that was asked for
+/// may be gone. Not often.
+const LOOKS: usize = 4;
 /// Keys that one page of a list reads.
 const PAGE_KEYS: i64 = 1000;
 /// Claims of one lease that a transaction can name; etcd takes at most 128 operations.
@@ -65,9 +67,14 @@ impl Shared {
         &self,
         resources: &[Resource],
     ) -> Result<Vec<Holding>, CoordinatorError> {
+        let mut given: Vec<_> =
+            resources.iter().map(|resource| self.given.take(resource)).collect();
         for _ in 0..LOOKS {
-            let mut reads: Vec<_> =
-                resources.iter().map(|resource| self.keys.read(resource, 1)).collect();
+            let reads = resources.iter().zip(&given).map(|(resource, given)| match given {
+                Some(First { key, .. }) => TxnOp::get(key.clone(), None),
+                None => self.keys.read(resource, 1),
+            });
+            let mut reads: Vec<_> = reads.collect();
             let check = match &self.guard {
                 Some(guard) => Some(guard.begin().await?),
                 None => None,
@@ -84,6 +91,17 @@ impl Shared {
                 _ => Some(Epoch::FIRST),
             };
             let Some(epoch) = epoch else { continue };
+            let mut are_there = true;
+            for (first, claims) in given.iter_mut().zip(&found.keys) {
+                let token = claims.first().and_then(Claim::of).map(|claim| claim.token);
+                if first.as_ref().is_some_and(|first| token != Some(first.token)) {
+                    // Of this one the whole place is read.
+                    (*first, are_there) = (None, false);
+                }
+            }
+            if !are_there {
+                continue;
+            }
             let now = self.clock.wall();
             let holding = |(resource, claims): (&Resource, &Vec<KeyValue>)| {
                 let claim = claims.first().and_then(Claim::of);

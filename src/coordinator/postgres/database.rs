@@ -91,7 +91,8 @@ impl Database {
         script: String,
     ) -> Result<Option<String>, CoordinatorError> {
         let began = self.clock.now();
-        let acquired = self.pool.acquire().await;
+        // Boxed, as every move of a call would copy it.
+        let acquired = Box::pin(self.pool.acquire()).await;
         self.metrics.waited(self.clock.now().since(began));
         let mut connection = acquired.map_err(failed)?;
         // To the end, and not to the first row: the commit comes after that.

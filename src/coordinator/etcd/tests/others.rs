@@ -150,3 +150,75 @@ async fn many_holders_are_asked_for_in_few_requests() {
     let held: Vec<_> = (0..250).filter(|number| holders[*number].lease.is_some()).collect();
     assert_eq!(held, [7]);
 }
+
+#[tokio::test]
+async fn a_lease_that_was_acquired_here_and_is_gone_is_whoever_came_after_it() {
+    let server = Server::single();
+    let run = Run::on(&server, Layout::Mutex);
+    let mut client = etcd_client::Client::connect(server.endpoints(), None).await.unwrap();
+    let all = etcd_client::GetOptions::new().with_prefix();
+    let holder = async || run.etcd.holder(resource("r")).await.unwrap().lease;
+    for (is_behind, is_anew) in [(false, false), (false, true), (true, false), (true, true)] {
+        let lease = granted(run.etcd.acquire(resource("r"), owner("a"), LONG, NO_WAIT).await);
+        let found = client.get("/fencegate/leases/r/", Some(all.clone())).await.unwrap();
+        let key = found.kvs()[0].key().to_vec();
+        let next = if is_behind { Some(lock(&server, "r", 60).await.2) } else { None };
+        client.delete(key.clone(), None).await.unwrap();
+        if is_anew {
+            client.put(key.clone(), "somebody", None).await.unwrap();
+        }
+        let expected = next.or_else(|| is_anew.then(|| "somebody".to_owned()));
+        let is_forgotten = async || run.etcd.shared.given.take(&resource("r")).is_none();
+        until(is_forgotten).await;
+        // As if the watch had not told of it yet, and then as it is.
+        let key = String::from_utf8(key).unwrap();
+        run.etcd.shared.given.note(&resource("r"), &key, lease.token);
+        for _ in 0..2 {
+            let found = holder().await;
+            assert!(found.as_ref().is_none_or(|found| found.token > lease.token));
+            assert_eq!(found.map(|found| found.owner.as_str().to_owned()), expected);
+        }
+        client
+            .delete("/fencegate/leases/r/", Some(etcd_client::DeleteOptions::new().with_prefix()))
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_was_acquired_here_is_asked_for_alone_and_once() {
+    let server = Server::single();
+    let run = Run::on(&server, Layout::Mutex);
+    let given = &run.etcd.shared.given;
+    let (_, id, _) = lock(&server, "r", 60).await;
+    let mut client = etcd_client::Client::connect(server.endpoints(), None).await.unwrap();
+    let all = etcd_client::GetOptions::new().with_prefix().with_keys_only();
+    let wait = run.etcd.acquire(resource("r"), owner("a"), LONG, LONG);
+    let end = async {
+        let keys = async || {
+            let found = client.clone().get("/fencegate/leases/r/", Some(all.clone())).await;
+            found.unwrap().kvs().len()
+        };
+        until(async || keys().await == 2).await;
+        client.lease_revoke(id).await.unwrap();
+    };
+    let (waited, ()) = soon(async { tokio::join!(wait, end) }).await;
+    let waited = granted(waited);
+    let first = given.take(&resource("r")).expect("one that waited is known as well");
+    assert_eq!(first.token, waited.token);
+
+    let lease = granted(run.etcd.acquire(resource("r"), owner("a"), LONG, NO_WAIT).await);
+    let first = given.take(&resource("r")).expect("it is known");
+    let holder = async || run.etcd.holder(resource("r")).await.unwrap().lease;
+    for (key, requests) in [(first.key.clone(), 1), (format!("{}0", first.key), 2)] {
+        given.note(&resource("r"), &key, lease.token);
+        let before = txns(&server);
+        assert_eq!(holder().await.as_ref(), Some(&lease), "{key}");
+        assert_eq!(
+            txns(&server),
+            before + requests,
+            "{key} was asked for, and the place if it is gone"
+        );
+        assert_eq!(given.take(&resource("r")), None);
+    }
+}
