@@ -204,17 +204,21 @@ impl Fences {
         slot.changed.notify_waiters();
         if before.is_none_or(|before| before.rank < mark.rank) {
             self.shared.metrics.raises.inc(trace_id);
-            let message =
-                if trace_id.is_some() { "mark raised" } else { "mark raised by an operator" };
-            tracing::info!(
-                resource = %slot.resource,
-                owner = owner.as_ref().map(Owner::as_str),
-                token = %rank.token,
-                mark = %mark.rank.token,
-                mark_before = before.map(|mark| display(mark.rank.token)),
-                trace_id = trace_id.map(display),
-                "{message}"
-            );
+            let slot = Arc::clone(slot);
+            // Nobody waits for the log: the write goes on, and its own lines may come first.
+            self.shared.tasks.spawn(async move {
+                let message =
+                    if trace_id.is_some() { "mark raised" } else { "mark raised by an operator" };
+                tracing::info!(
+                    resource = %slot.resource,
+                    owner = owner.as_ref().map(Owner::as_str),
+                    token = %rank.token,
+                    mark = %mark.rank.token,
+                    mark_before = before.map(|mark| display(mark.rank.token)),
+                    trace_id = trace_id.map(display),
+                    "{message}"
+                );
+            });
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::{Fences, LeftView, Over, Slot, answer_within};
@@ -19,6 +20,8 @@ pub(super) const QUEUE_GRANTS: usize = 4096;
 const BATCH_GRANTS: usize = 1024;
 /// Grants that are over are of no hurry: collecting them spares a commit per handover.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether so many are there that their queue would be full before that.
+const CROWD_EVERY: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Grants of earlier runs that get a line each at the start; of the others there is a count.
 const LEFT_LINES: u32 = 100;
@@ -47,7 +50,15 @@ async fn give_back(fences: Weak<Fences>, mut over: mpsc::Receiver<Over>) {
         // A failure was logged by the store. The rows stay until the clean shutdown.
         let _ = give_back_by_run(&*fences.shared.store, batch.drain(..)).await;
         drop(fences);
-        tokio::time::sleep(GIVE_BACK_EVERY).await;
+        collect(&over).await;
+    }
+}
+
+/// Waits until enough are there for a call, or for as long as they may wait.
+async fn collect(over: &mpsc::Receiver<Over>) {
+    let until = Instant::now() + GIVE_BACK_EVERY;
+    while over.len() < BATCH_GRANTS && Instant::now() < until {
+        tokio::time::sleep(CROWD_EVERY).await;
     }
 }
 
@@ -236,5 +247,29 @@ impl Fences {
         let instance = self.lease().instance();
         answer_within(self.shared.store.give_back_all_but(instance, keep)).await?;
         Ok(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::fence::{Rank, Token};
+
+    #[tokio::test]
+    async fn grants_that_are_over_wait_for_others_until_they_are_enough_for_a_call() {
+        let (sender, over) = mpsc::channel(QUEUE_GRANTS);
+        let rank = Rank::first(Token::from_i64(5).unwrap());
+        let one = || {
+            let resource = Resource::new("r").unwrap();
+            (InstanceId::from_i64(1), resource, OverGrant { rank, number: None })
+        };
+        for _ in 1..BATCH_GRANTS {
+            sender.try_send(one()).unwrap();
+        }
+        assert!(collect(&over).now_or_never().is_none());
+        sender.try_send(one()).unwrap();
+        assert!(collect(&over).now_or_never().is_some(), "more would be lost to a full queue");
     }
 }
