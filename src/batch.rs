@@ -1,12 +1,17 @@
 //! Calls that arrive while others are under way are answered together by the next one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 const QUEUE_CALLS: usize = 4096;
+/// So long the next call waits for one with several keys, though there is another way: one large call costs less
+/// than two small ones, and one that is stuck holds up nobody for longer.
+const APART: Duration = Duration::from_millis(5);
 
 type Reply<V, E> = oneshot::Sender<Result<V, E>>;
 
@@ -27,11 +32,25 @@ where
     E: Clone + From<Closed> + Send + 'static,
 {
     /// `answer_all` is given at most `limit` keys at a time, and must answer as many values, in
-    /// their order. It is asked again while at most `ways - 1` of its answers are under way.
+    /// their order. It is asked again while at most `ways - 1` of its answers are under way, but beside one
+    /// for several keys not at once.
     pub(crate) fn new<F>(
         tasks: &TaskTracker,
         limit: usize,
         ways: usize,
+        answer_all: F,
+    ) -> Batcher<K, V, E>
+    where
+        F: FnMut(Vec<K>) -> BoxFuture<'static, Result<Vec<V>, E>> + Send + 'static,
+    {
+        Batcher::with_calls_apart(tasks, limit, ways, APART, answer_all)
+    }
+
+    fn with_calls_apart<F>(
+        tasks: &TaskTracker,
+        limit: usize,
+        ways: usize,
+        apart: Duration,
         mut answer_all: F,
     ) -> Batcher<K, V, E>
     where
@@ -46,11 +65,18 @@ where
                 && queue.recv_many(&mut batch, limit).await > 0
             {
                 let (keys, replies): (Vec<K>, Vec<Reply<V, E>>) = batch.drain(..).unzip();
+                let are_several = keys.len() > 1;
                 let answers = answer_all(keys);
+                let (under_way, end) = oneshot::channel::<()>();
                 for_answers.spawn(async move {
-                    reply_to(replies, answers.await);
-                    drop(way);
+                    let answers = answers.await;
+                    // Before the replies: the next call is under way while they are made use of.
+                    drop((way, under_way));
+                    reply_to(replies, answers);
                 });
+                if are_several && !apart.is_zero() {
+                    let _ = timeout(apart, end).await;
+                }
             }
         });
         Batcher { calls }
@@ -96,10 +122,10 @@ mod tests {
     /// Calls as they began: how many keys, and what lets them end.
     type Begun = Arc<Mutex<Vec<(usize, Arc<Notify>)>>>;
 
-    fn batcher(ways: usize) -> (Arc<Batcher<usize, usize, Closed>>, Begun) {
+    fn batcher(ways: usize, apart: Duration) -> (Arc<Batcher<usize, usize, Closed>>, Begun) {
         let begun = Begun::default();
         let for_calls = Arc::clone(&begun);
-        let batcher = Batcher::new(&TaskTracker::new(), 4, ways, move |keys: Vec<usize>| {
+        let answer_all = move |keys: Vec<usize>| {
             let end = Arc::new(Notify::new());
             for_calls.lock().unwrap().push((keys.len(), Arc::clone(&end)));
             async move {
@@ -107,8 +133,9 @@ mod tests {
                 Ok(keys)
             }
             .boxed()
-        });
-        (Arc::new(batcher), begun)
+        };
+        let tasks = TaskTracker::new();
+        (Arc::new(Batcher::with_calls_apart(&tasks, 4, ways, apart, answer_all)), begun)
     }
 
     async fn ask(batcher: &Arc<Batcher<usize, usize, Closed>>, keys: Range<usize>) {
@@ -137,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_arrives_during_a_call_shares_the_next_one() {
-        let (batcher, begun) = batcher(1);
+        let (batcher, begun) = batcher(1, Duration::ZERO);
         ask(&batcher, 0..1).await;
         ask(&batcher, 1..7).await;
         assert_eq!(sizes(&begun), [1]);
@@ -149,13 +176,28 @@ mod tests {
 
     #[tokio::test]
     async fn as_many_calls_are_under_way_as_there_are_ways() {
-        let (batcher, begun) = batcher(2);
+        let (batcher, begun) = batcher(2, Duration::ZERO);
         ask(&batcher, 0..1).await;
         ask(&batcher, 1..2).await;
         ask(&batcher, 2..5).await;
         assert_eq!(sizes(&begun), [1, 1]);
         end(&begun, 1).await;
         assert_eq!(sizes(&begun), [1, 1, 3], "whichever ends first makes way");
+        ask(&batcher, 5..7).await;
+        end(&begun, 0).await;
+        assert_eq!(sizes(&begun), [1, 1, 3, 2], "one that takes long holds up none");
+    }
+
+    #[tokio::test]
+    async fn no_call_begins_beside_one_for_several_until_it_takes_long() {
+        let (batcher, begun) = batcher(2, Duration::MAX);
+        ask(&batcher, 0..1).await;
+        ask(&batcher, 1..4).await;
+        end(&begun, 0).await;
+        ask(&batcher, 4..6).await;
+        assert_eq!(sizes(&begun), [1, 3], "there is a way, and it is not taken");
+        end(&begun, 1).await;
+        assert_eq!(sizes(&begun), [1, 3, 2]);
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@
 //! is granted before that was done again.
 //! Deliberately absent: any decision by the database's clock.
 
+mod at_hand;
 mod call;
 mod connect;
 mod fences;
@@ -36,6 +37,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+use self::at_hand::AtHand;
 use self::others::Others;
 use self::trust::Trust;
 use super::InstanceLease;
@@ -62,6 +64,7 @@ pub struct Postgres(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     pool: PgPool,
+    at_hand: AtHand,
     trust: Trust,
     /// For what a pooler cannot do.
     direct: PgConnectOptions,
@@ -112,6 +115,7 @@ impl Postgres {
             .test_before_acquire(false)
             .connect_lazy_with(pooled);
         Ok(Postgres(Arc::new(Inner {
+            at_hand: AtHand::new(pool.clone(), trust.clone(), clock),
             pool,
             trust,
             direct,
@@ -131,11 +135,11 @@ impl Postgres {
     /// # Errors
     /// They are registered already.
     pub fn register_pool(&self, registry: &Registry) -> prometheus::Result<()> {
-        let pool = self.0.pool.clone();
-        let limit = pool.options().get_max_connections();
+        let store = self.clone();
+        let limit = self.0.pool.options().get_max_connections();
         self.0.pool_metrics.register(registry, limit, move || Connections {
-            all: pool.size(),
-            idle: pool.num_idle(),
+            all: store.0.pool.size(),
+            idle: store.0.pool.num_idle() + store.0.at_hand.resting(),
         })
     }
 

@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 use tokio::time::{Instant, timeout_at};
 
-use super::Postgres;
+use super::{Inner, Postgres};
 use crate::metrics::Operation;
 use crate::store::StoreError;
 
@@ -42,7 +42,8 @@ impl Postgres {
         // A task of its own: a call that were dropped half way would leave its connection in an unknown state.
         let work = self.0.tasks.spawn(async move {
             let until = Instant::now() + CALL_WITHIN;
-            let answered = timeout_at(until, store.try_until_connected(sql, until)).await;
+            let answered =
+                timeout_at(until, store.try_until_connected(operation, sql, until)).await;
             let answered = answered.unwrap_or_else(|_| Err("it took longer than 9 s".into()));
             store.0.metrics.done(operation, store.0.clock.now().since(began), answered.is_ok());
             answered
@@ -56,12 +57,19 @@ impl Postgres {
     }
 
     /// After a restart of the server every connection of the pool is dead, and each says so only once.
-    async fn try_until_connected(&self, sql: Arc<str>, until: Instant) -> Result<String, Arc<str>> {
+    async fn try_until_connected(
+        &self,
+        operation: Operation,
+        sql: Arc<str>,
+        until: Instant,
+    ) -> Result<String, Arc<str>> {
+        let mut is_first = true;
         loop {
-            match self.attempt(&sql, until).await {
+            match self.attempt(operation, is_first, &sql, until).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) if is_about_the_connection(&error) => {
                     tracing::debug!(%error, "trying the store again");
+                    is_first = false;
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(error) => return Err(said(&error)),
@@ -71,25 +79,40 @@ impl Postgres {
 
     /// Has ended by `until`: one that is dropped while it waits for an answer leaves a connection that the pool
     /// waits for as well before it gives it to anybody.
-    async fn attempt(&self, sql: &Arc<str>, until: Instant) -> Result<String, sqlx::Error> {
+    async fn attempt(
+        &self,
+        operation: Operation,
+        is_first: bool,
+        sql: &Arc<str>,
+        until: Instant,
+    ) -> Result<String, sqlx::Error> {
+        let Inner { at_hand, trust, .. } = &*self.0;
+        let is_raise = operation == Operation::Raise;
         let began = self.0.clock.now();
-        let acquired = self.0.pool.acquire().await;
+        let taken = if is_raise && is_first {
+            at_hand.take().await
+        } else {
+            at_hand.one_of_the_pool().await
+        };
         self.0.pool_metrics.waited(self.0.clock.now().since(began));
-        let mut connection = acquired?;
+        let mut one = taken?;
         let query = sqlx::raw_sql(AssertSqlSafe(Arc::clone(sql)));
         // All rows: the answer counts only once the server is through, and that is after the commit.
         let until = until.min(Instant::now() + ATTEMPT_WITHIN);
-        let answered = timeout_at(until, query.fetch_all(&mut *connection)).await;
+        let answered = timeout_at(until, query.fetch_all(&mut *one.connection)).await;
         let is_whole = match &answered {
             Ok(Ok(_)) => true,
             Ok(Err(error)) => error.as_database_error().is_some(),
             Err(_) => false,
         };
-        if !is_whole {
-            connection.close_on_drop();
-        }
         if !matches!(&answered, Ok(answer) if answer.as_ref().err().is_none_or(is_quick)) {
-            self.0.trust.lose();
+            trust.lose();
+        }
+        if !is_whole {
+            one.connection.close_on_drop();
+        } else if is_raise && matches!(answered, Ok(Ok(_))) {
+            // And one that has failed goes back to the pool, which asks it whether it is there at all.
+            at_hand.keep(one);
         }
         let rows = answered
             .unwrap_or_else(|_| Err(sqlx::Error::Protocol("the server took too long".into())))?;
@@ -110,8 +133,9 @@ fn is_about_the_connection(error: &sqlx::Error) -> bool {
         // Shut down, crashed, starting; too many connections; a standby that was a primary, or will be.
         // A deadlock, which the order of the statements should rule out.
         sqlx::Error::Database(error) => error.code().is_some_and(|code| {
-            matches!(&*code, "57P01" | "57P02" | "57P03" | "53300" | "25006" | "55000" | "40P01")
-                || code.starts_with("08")
+            let shut_down = matches!(&*code, "57P01" | "57P02" | "57P03");
+            let standby = matches!(&*code, "0A000" | "25006" | "55000");
+            shut_down || standby || matches!(&*code, "53300" | "40P01") || code.starts_with("08")
         }),
         _ => false,
     }

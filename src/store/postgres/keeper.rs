@@ -224,7 +224,7 @@ impl Kept {
         if let Err(error) = self.store.retire(lease.instance()).await {
             tracing::warn!(%error, "others will wait until the lease of this instance has run out");
         }
-        self.store.0.pool.close().await;
+        self.store.0.at_hand.close().await;
     }
 }
 

@@ -13,6 +13,7 @@ use crate::store::contract::{self, Shared, Subject};
 use crate::store::history_contract::{self, HistorySubject};
 use crate::store::{FenceStore, HistoryStore, InstanceId, Raise, Raised, Revocation};
 
+mod at_hand;
 mod start;
 
 const TTL: Duration = Duration::from_secs(10);

@@ -1,0 +1,166 @@
+//! Connections that raises keep between calls.
+
+use super::super::at_hand::InUse;
+use super::*;
+
+async fn pid(one: &mut InUse) -> i32 {
+    let asked = sqlx::query_scalar("SELECT pg_backend_pid()");
+    asked.fetch_one(&mut *one.connection).await.unwrap()
+}
+
+async fn with(server: &Server_, connections: u32) -> Postgres {
+    open_with(&PostgresSettings { connections, ..settings(&server.url()) }).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_one_that_was_used_last_is_used_next() {
+    let server = Server_::start();
+    let store = open(&server.url()).await.unwrap();
+    let at_hand = &store.0.at_hand;
+    let (mut one, mut two) = (at_hand.take().await.unwrap(), at_hand.take().await.unwrap());
+    let (first, second) = (pid(&mut one).await, pid(&mut two).await);
+    at_hand.keep(one);
+    at_hand.keep(two);
+    for _ in 0..3 {
+        let mut used = at_hand.take().await.unwrap();
+        let mut others = at_hand.one_of_the_pool().await.unwrap();
+        assert_eq!(pid(&mut used).await, second);
+        assert!(![first, second].contains(&pid(&mut others).await), "that is the pool's");
+        at_hand.keep(used);
+    }
+}
+
+#[tokio::test]
+async fn one_from_before_something_took_too_long_is_closed() {
+    let server = Server_::start();
+    let store = open(&server.url()).await.unwrap();
+    let at_hand = &store.0.at_hand;
+    let mut before = at_hand.take().await.unwrap();
+    let old = pid(&mut before).await;
+    at_hand.keep(before);
+    store.0.trust.lose();
+    assert_ne!(pid(&mut at_hand.take().await.unwrap()).await, old);
+    let is_there = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {old}");
+    until("it is closed", async || server.sql(&is_there) == "0").await;
+}
+
+#[tokio::test]
+async fn most_of_the_pool_is_left_to_others() {
+    let server = Server_::start();
+    for (connections, kept) in [(1, 0), (3, 0), (4, 1), (7, 1), (8, 2), (20, 2)] {
+        let store = with(&server, connections).await;
+        let at_hand = &store.0.at_hand;
+        let mut in_use = Vec::new();
+        for _ in 0..connections.min(4) {
+            in_use.push(at_hand.take().await.unwrap());
+        }
+        for one in in_use {
+            at_hand.keep(one);
+        }
+        assert_eq!(at_hand.resting(), kept, "of {connections}");
+    }
+}
+
+#[tokio::test]
+async fn the_end_waits_for_those_in_use_alone() {
+    let server = Server_::start();
+    let store = open(&server.url()).await.unwrap();
+    let at_hand = &store.0.at_hand;
+    let (resting, in_use) = (at_hand.take().await.unwrap(), at_hand.take().await.unwrap());
+    at_hand.keep(resting);
+    let mut end = std::pin::pin!(at_hand.close());
+    assert!(futures_util::poll!(&mut end).is_pending());
+    at_hand.keep(in_use);
+    tokio::time::timeout(SOON, end).await.expect("nothing is out any more");
+    assert_eq!(at_hand.resting(), 0);
+}
+
+#[tokio::test]
+async fn raises_share_a_connection_that_nothing_else_uses_and_outlive_it() {
+    let run = Run::first().await;
+    let (one, resource) = (run.store(), Resource::new("r").unwrap());
+    let raise = |number| Raise {
+        resource: resource.clone(),
+        rank: Rank::first(Token::from_i64(number).unwrap()),
+        confirmed: true,
+        owner: None,
+        grant: Some(Grant { settle: TTL, number }),
+        drain: Some(TTL),
+    };
+    let last_raised = "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity
+        WHERE query LIKE '%fencegate_raise(%' AND pid <> pg_backend_pid()";
+    one.fences.raise(one.instance, raise(1)).await.unwrap();
+    let raiser = run.server.sql(last_raised);
+    for number in 2..6 {
+        let [list, other] = [one.fences.list(None, 10), one.fences.list(None, 10)];
+        let (list, other) = futures_util::future::join(list, other).await;
+        assert_eq!((list.unwrap().len(), other.unwrap().len()), (1, 1));
+        one.fences.raise(one.instance, raise(number)).await.unwrap();
+        assert_eq!(run.server.sql(last_raised), raiser);
+    }
+    let others = format!(
+        "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity
+         WHERE application_name = 'fencegate' AND pid <> {raiser}"
+    );
+    let healthy = run.server.sql(&others);
+    assert_eq!(run.server.sql(&format!("SELECT pg_terminate_backend({raiser})")), "t");
+    let raised = one.fences.raise(one.instance, raise(6)).await.unwrap();
+    assert_eq!(raised.mark.rank.token, Token::from_i64(6).unwrap());
+    assert_eq!(run.server.sql(&others), healthy, "one that broke says nothing about others");
+}
+
+#[tokio::test]
+async fn one_whose_call_failed_goes_back_to_the_pool() {
+    let run = Run::first().await;
+    let raise = json!({"instance": run.instance.as_i64(), "raises": "none"});
+    let failed =
+        run.store.call::<_, serde_json::Value>(Operation::Raise, "fencegate_raise", &raise);
+    assert!(failed.await.is_err());
+    assert_eq!(run.store.0.at_hand.resting(), 0);
+}
+
+/// As when the address follows a fail-over late.
+#[tokio::test]
+async fn a_raise_that_is_led_to_a_standby_is_made_at_the_primary() {
+    let server = Server_::start();
+    let standby = server.standby("standby");
+    let leads_to = Arc::new(Mutex::new(server.port()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let relay = listener.local_addr().unwrap().port();
+    let for_relay = Arc::clone(&leads_to);
+    tokio::spawn(async move {
+        while let Ok((mut from, _)) = listener.accept().await {
+            let port = *for_relay.lock().unwrap();
+            tokio::spawn(async move {
+                let mut to = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+            });
+        }
+    });
+    let store = open(&crate::servers::postgres::url_at(relay)).await.unwrap();
+    let fences = PostgresFences::new(&store, &TaskTracker::new());
+    let instance = join(&store).await;
+    *leads_to.lock().unwrap() = standby.port();
+    store.0.trust.lose();
+    let raise = Raise {
+        resource: Resource::new("r").unwrap(),
+        rank: Rank::first(Token::from_i64(5).unwrap()),
+        confirmed: true,
+        owner: None,
+        grant: Some(Grant { settle: TTL, number: 1 }),
+        drain: None,
+    };
+    let back = async {
+        until("it is at the standby", async || {
+            let is_there =
+                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%fencegate_raise(%'
+                AND pid <> pg_backend_pid()";
+            standby.sql(is_there) != "0"
+        })
+        .await;
+        *leads_to.lock().unwrap() = server.port();
+        store.0.trust.lose();
+    };
+    let (raised, ()) = futures_util::future::join(fences.raise(instance, raise), back).await;
+    assert_eq!(raised.unwrap().mark.rank.token, Token::from_i64(5).unwrap());
+}
