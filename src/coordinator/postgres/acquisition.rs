@@ -10,6 +10,10 @@ use crate::clock::Boottime;
 use crate::coordinator::{Acquired, CoordinatorError, delivery};
 use crate::fence::{Owner, Resource};
 
+/// While a lease is free and others came first. News of who took it may come before the place that it is for is known
+/// here.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
@@ -81,10 +85,12 @@ async fn contend(
                 // Without a holder, who came first takes it or is passed over soon, whatever the
                 // caller's patience.
                 let give_up = holder.is_some().then_some(deadline);
+                let again = holder.is_none().then_some(LOOK_AGAIN);
                 tokio::select! {
                     () = caller.abandoned() => return Ok(None),
                     () = place.told() => {}
                     () = shared.after(ends_in) => {}
+                    () = shared.after(again) => {}
                     () = shared.at(give_up) => {}
                 }
             }

@@ -338,3 +338,28 @@ async fn its_tasks_end_after_it_is_dropped() {
     tasks.close();
     tokio::time::timeout(servers::SOON, tasks.wait()).await.expect("all tasks end");
 }
+
+/// Whoever came first may be granted the lease while the answer that names no holder is still on its way; what
+/// is told of it then reaches nobody.
+#[tokio::test]
+async fn who_came_second_to_a_free_lease_looks_again_without_being_told() {
+    let fresh = Fresh::new();
+    let gateway = fresh.gateway().await;
+    let database = &gateway.postgres.shared.database;
+    let sql = async |script: &str| database.first_column(script.to_owned()).await.unwrap();
+    sql("INSERT INTO fencegate_leases_waiters VALUES (0, 'r', 9000000000000)").await;
+    for wait in [NOW, SHORT] {
+        let second = gateway.postgres.acquire(resource("r"), owner("c"), LONG, wait);
+        let first = async {
+            let is_queued = "SELECT count(*)::text FROM fencegate_leases_waiters WHERE place > 0";
+            until(async || sql(is_queued).await.as_deref() == Some("1")).await;
+            sql("INSERT INTO fencegate_leases VALUES ('r', 'b', 1, 3600000, 0, 9000000000000)
+                 ON CONFLICT (resource) DO NOTHING")
+            .await;
+        };
+        let (second, ()) = contract::soon(async { tokio::join!(second, first) }).await;
+        let Acquired::Held(lease) = second.unwrap() else { panic!("b came first") };
+        assert_eq!(lease.owner.as_str(), "b");
+        sql("DELETE FROM fencegate_leases").await;
+    }
+}
