@@ -21,6 +21,7 @@ pub mod http_server;
 pub mod lease_api;
 pub mod live_file;
 pub mod metrics;
+mod postgres_pool;
 pub mod problem;
 pub mod serve;
 #[cfg(test)]

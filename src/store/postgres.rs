@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use sqlx::PgPool;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::PgConnectOptions;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -43,6 +43,7 @@ use self::trust::Trust;
 use super::InstanceLease;
 use crate::clock::Clock;
 use crate::metrics::{Connections, PoolMetrics, StoreMetrics};
+use crate::postgres_pool;
 
 pub use connect::{ConnectError, Migrate, PostgresSettings, migrate};
 pub use fences::PostgresFences;
@@ -100,7 +101,7 @@ impl Postgres {
         let trusted = trust.clone();
         let pool_metrics = PoolMetrics::new("store");
         let connected = pool_metrics.clone();
-        let pool = PgPoolOptions::new()
+        let pool = postgres_pool::options()
             .before_acquire(move |_, connection| {
                 let is_trusted = trusted.is_in(connection.age);
                 Box::pin(async move { Ok(is_trusted) })

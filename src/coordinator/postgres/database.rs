@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use serde::de::DeserializeOwned;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::{AssertSqlSafe, Connection, Row};
 use tokio::time::timeout;
 
@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::coordinator::CoordinatorError;
 use crate::fence::Resource;
 use crate::metrics::{Connections, PoolMetrics};
+use crate::postgres_pool;
 
 /// Calls under way at a time.
 const CONNECTIONS: u32 = 8;
@@ -46,7 +47,7 @@ impl Database {
     pub(super) fn new(options: PgConnectOptions, clock: Clock) -> Database {
         let metrics = PoolMetrics::new("coordinator");
         let connected = metrics.clone();
-        let pool = PgPoolOptions::new()
+        let pool = postgres_pool::options()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_WITHIN)
             .test_before_acquire(false)

@@ -111,7 +111,7 @@ impl Postgres {
         if !is_whole {
             one.connection.close_on_drop();
         } else if is_raise && matches!(answered, Ok(Ok(_))) {
-            // And one that has failed goes back to the pool, which asks it whether it is there at all.
+            // One that has failed goes back to the pool, which asks it whether it is there at all.
             at_hand.keep(one);
         }
         let rows = answered

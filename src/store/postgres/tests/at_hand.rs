@@ -3,6 +3,41 @@
 use super::super::at_hand::InUse;
 use super::*;
 
+/// The address of a database, which may lead to another server, or to a host that has vanished.
+struct Relay {
+    port: u16,
+    leads_to: Arc<Mutex<u16>>,
+    /// Connections that there are say nothing any more, either way.
+    silence: Arc<Notify>,
+}
+
+impl Relay {
+    async fn before(server: u16) -> Relay {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (leads_to, silence) = (Arc::new(Mutex::new(server)), Arc::new(Notify::new()));
+        let relay = Relay { port, leads_to: Arc::clone(&leads_to), silence: Arc::clone(&silence) };
+        tokio::spawn(async move {
+            while let Ok((mut from, _)) = listener.accept().await {
+                let (port, silence) = (*leads_to.lock().unwrap(), Arc::clone(&silence));
+                tokio::spawn(async move {
+                    let address = ("127.0.0.1", port);
+                    let mut to = tokio::net::TcpStream::connect(address).await.unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut from, &mut to) => {}
+                        () = silence.notified() => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        relay
+    }
+
+    fn lead_to(&self, server: u16) {
+        *self.leads_to.lock().unwrap() = server;
+    }
+}
+
 async fn pid(one: &mut InUse) -> i32 {
     let asked = sqlx::query_scalar("SELECT pg_backend_pid()");
     asked.fetch_one(&mut *one.connection).await.unwrap()
@@ -124,23 +159,11 @@ async fn one_whose_call_failed_goes_back_to_the_pool() {
 async fn a_raise_that_is_led_to_a_standby_is_made_at_the_primary() {
     let server = Server_::start();
     let standby = server.standby("standby");
-    let leads_to = Arc::new(Mutex::new(server.port()));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let relay = listener.local_addr().unwrap().port();
-    let for_relay = Arc::clone(&leads_to);
-    tokio::spawn(async move {
-        while let Ok((mut from, _)) = listener.accept().await {
-            let port = *for_relay.lock().unwrap();
-            tokio::spawn(async move {
-                let mut to = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
-            });
-        }
-    });
-    let store = open(&crate::servers::postgres::url_at(relay)).await.unwrap();
+    let relay = Relay::before(server.port()).await;
+    let store = open(&crate::servers::postgres::url_at(relay.port)).await.unwrap();
     let fences = PostgresFences::new(&store, &TaskTracker::new());
     let instance = join(&store).await;
-    *leads_to.lock().unwrap() = standby.port();
+    relay.lead_to(standby.port());
     store.0.trust.lose();
     let raise = Raise {
         resource: Resource::new("r").unwrap(),
@@ -158,9 +181,24 @@ async fn a_raise_that_is_led_to_a_standby_is_made_at_the_primary() {
             standby.sql(is_there) != "0"
         })
         .await;
-        *leads_to.lock().unwrap() = server.port();
+        relay.lead_to(server.port());
         store.0.trust.lose();
     };
     let (raised, ()) = futures_util::future::join(fences.raise(instance, raise), back).await;
     assert_eq!(raised.unwrap().mark.rank.token, Token::from_i64(5).unwrap());
+}
+
+#[tokio::test]
+async fn a_connection_of_which_the_other_side_vanished_keeps_no_place_in_the_pool() {
+    let server = Server_::start();
+    let relay = Relay::before(server.port()).await;
+    let url = crate::servers::postgres::url_at(relay.port);
+    let one = PostgresSettings { connections: 1, ..settings(&url) };
+    let store = open_with(&one).await.unwrap();
+    let fences = PostgresFences::new(&store, &TaskTracker::new());
+    let used = store.0.pool.acquire().await.unwrap();
+    relay.silence.notify_waiters();
+    drop(used);
+    let shown = fences.show(Resource::new("r").unwrap()).await;
+    assert!(shown.unwrap().is_none());
 }
