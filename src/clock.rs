@@ -34,7 +34,17 @@ impl Clock {
     pub fn new() -> Clock {
         let since_1970 =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Clock { boot: Boottime::now(), wall: WallTime(millis(since_1970)) }
+        Clock::tied(since_1970, Boottime::now())
+    }
+
+    /// `wall` is in whole milliseconds, so `boot` is the moment at which the present one began: else a fraction
+    /// would be lost here, and another one whenever wall time is told.
+    fn tied(since_1970: Duration, boot: Boottime) -> Clock {
+        let fraction = u64::from(since_1970.subsec_nanos() % 1_000_000);
+        Clock {
+            boot: Boottime(boot.0.saturating_sub(fraction)),
+            wall: WallTime(millis(since_1970)),
+        }
     }
 
     /// Now, on the clock that counts suspension.
@@ -170,4 +180,17 @@ impl serde::Serialize for WallTime {
 
 fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wall_time_is_less_than_a_millisecond_late() {
+        let boot = Boottime(5_000_000_000);
+        let clock = Clock::tied(Duration::new(1, 999_999), boot);
+        assert_eq!(clock.wall_at(boot), WallTime(1000));
+        assert_eq!(clock.wall_at(boot + Duration::from_nanos(1)), WallTime(1001));
+    }
 }
