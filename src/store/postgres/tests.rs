@@ -69,6 +69,17 @@ async fn until(what: &str, mut level: impl AsyncFnMut() -> bool) {
     tokio::time::timeout(SOON, holds).await.unwrap_or_else(|_| panic!("in vain: {what}"));
 }
 
+fn first_raise(resource: &str, token: i64) -> Raise {
+    Raise {
+        resource: Resource::new(resource).unwrap(),
+        rank: Rank::first(Token::from_i64(token).unwrap()),
+        confirmed: true,
+        owner: None,
+        grant: Some(Grant { settle: TTL, number: 1 }),
+        drain: None,
+    }
+}
+
 /// Begins a run whose lease nobody keeps.
 async fn join(store: &Postgres) -> InstanceId {
     let keeper = Keeper::join(store, TTL, metrics()).await.unwrap();

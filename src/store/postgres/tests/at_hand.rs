@@ -113,24 +113,20 @@ async fn the_end_waits_for_those_in_use_alone() {
 #[tokio::test]
 async fn raises_share_a_connection_that_nothing_else_uses_and_outlive_it() {
     let run = Run::first().await;
-    let (one, resource) = (run.store(), Resource::new("r").unwrap());
-    let raise = |number| Raise {
-        resource: resource.clone(),
-        rank: Rank::first(Token::from_i64(number).unwrap()),
-        confirmed: true,
-        owner: None,
-        grant: Some(Grant { settle: TTL, number }),
-        drain: Some(TTL),
+    let one = run.store();
+    let raise = async |token| {
+        let raised = one.fences.raise(one.instance, first_raise("r", token)).await.unwrap();
+        assert_eq!(raised.mark.rank.token, Token::from_i64(token).unwrap());
     };
     let last_raised = "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity
         WHERE query LIKE '%fencegate_raise(%' AND pid <> pg_backend_pid()";
-    one.fences.raise(one.instance, raise(1)).await.unwrap();
+    raise(1).await;
     let raiser = run.server.sql(last_raised);
     for number in 2..6 {
         let [list, other] = [one.fences.list(None, 10), one.fences.list(None, 10)];
         let (list, other) = futures_util::future::join(list, other).await;
         assert_eq!((list.unwrap().len(), other.unwrap().len()), (1, 1));
-        one.fences.raise(one.instance, raise(number)).await.unwrap();
+        raise(number).await;
         assert_eq!(run.server.sql(last_raised), raiser);
     }
     let others = format!(
@@ -139,8 +135,7 @@ async fn raises_share_a_connection_that_nothing_else_uses_and_outlive_it() {
     );
     let healthy = run.server.sql(&others);
     assert_eq!(run.server.sql(&format!("SELECT pg_terminate_backend({raiser})")), "t");
-    let raised = one.fences.raise(one.instance, raise(6)).await.unwrap();
-    assert_eq!(raised.mark.rank.token, Token::from_i64(6).unwrap());
+    raise(6).await;
     assert_eq!(run.server.sql(&others), healthy, "one that broke says nothing about others");
 }
 
@@ -165,14 +160,6 @@ async fn a_raise_that_is_led_to_a_standby_is_made_at_the_primary() {
     let instance = join(&store).await;
     relay.lead_to(standby.port());
     store.0.trust.lose();
-    let raise = Raise {
-        resource: Resource::new("r").unwrap(),
-        rank: Rank::first(Token::from_i64(5).unwrap()),
-        confirmed: true,
-        owner: None,
-        grant: Some(Grant { settle: TTL, number: 1 }),
-        drain: None,
-    };
     let back = async {
         until("it is at the standby", async || {
             let is_there =
@@ -184,7 +171,8 @@ async fn a_raise_that_is_led_to_a_standby_is_made_at_the_primary() {
         relay.lead_to(server.port());
         store.0.trust.lose();
     };
-    let (raised, ()) = futures_util::future::join(fences.raise(instance, raise), back).await;
+    let (raised, ()) =
+        futures_util::future::join(fences.raise(instance, first_raise("r", 5)), back).await;
     assert_eq!(raised.unwrap().mark.rank.token, Token::from_i64(5).unwrap());
 }
 

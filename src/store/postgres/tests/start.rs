@@ -1,10 +1,10 @@
 //! What the start refuses, and the ways to the server that it takes.
 
 use super::*;
-use crate::fence::{Grant, OverGrant, Rank, Resource, Token};
+use crate::fence::{OverGrant, Resource};
 use crate::servers::pgbouncer::PgBouncer;
 use crate::servers::postgres::url_at;
-use crate::store::{FenceStore, Raise};
+use crate::store::FenceStore;
 
 async fn refused(url: &str) -> ConnectError {
     open(url).await.expect_err("it is refused")
@@ -124,17 +124,6 @@ async fn all_but_listening_works_through_a_pooler_in_transaction_mode() {
     futures_util::future::join_all(work).await;
     assert_eq!(server.sql("SELECT count(*) FROM fences"), "200");
     assert_eq!(server.sql("SELECT count(*) FROM grants"), "0");
-}
-
-fn first_raise(resource: &str, token: i64) -> Raise {
-    Raise {
-        resource: Resource::new(resource).unwrap(),
-        rank: Rank::first(Token::from_i64(token).unwrap()),
-        confirmed: true,
-        owner: None,
-        grant: Some(Grant { settle: TTL, number: 1 }),
-        drain: None,
-    }
 }
 
 #[tokio::test]
