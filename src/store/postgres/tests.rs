@@ -14,6 +14,7 @@ use crate::store::history_contract::{self, HistorySubject};
 use crate::store::{FenceStore, HistoryStore, InstanceId, Raise, Raised, Revocation};
 
 mod at_hand;
+mod lookups;
 mod start;
 
 const TTL: Duration = Duration::from_secs(10);
