@@ -109,26 +109,26 @@ CREATE OR REPLACE FUNCTION fencegate_delete(asked jsonb) RETURNS void LANGUAGE p
 AS $$
 DECLARE
     me         bigint := (asked ->> 'instance')::bigint;
+    due        tid[];
     waited_for text[];
 BEGIN
-    -- Locked in one order, so that no two that change several grants wait for each other. A grant that is revoked in just
-    -- this moment stays: whoever has it is told of that, and asks again.
-    WITH due AS (
-        SELECT g.place
+    -- Locked in one order, so that no two that change several grants wait for each other.
+    due := ARRAY(
+        SELECT g.ctid
         FROM (
             SELECT * FROM jsonb_to_recordset(asked -> 'grants')
                 AS r (resource text, epoch bigint, token bigint, number bigint)
             ORDER BY r.resource COLLATE "C", r.epoch, r.token
         ) AS r
         CROSS JOIN LATERAL (
-            SELECT g.ctid AS place FROM grants g
+            SELECT g.ctid FROM grants g
             WHERE g.resource = r.resource AND g.instance = me AND g.epoch = r.epoch
                 AND g.token = r.token AND g.number = r.number
             FOR UPDATE
-        ) AS g
-    ), deleted AS (
-        DELETE FROM grants WHERE ctid = ANY (ARRAY(SELECT place FROM due))
-        RETURNING resource, revoked
+        ) AS g);
+    -- A statement of its own sees those as well that were revoked while the one above waited for their locks.
+    WITH deleted AS (
+        DELETE FROM grants WHERE ctid = ANY (due) RETURNING resource, revoked
     )
     SELECT array_agg(DISTINCT resource) FILTER (WHERE revoked) INTO waited_for FROM deleted;
     PERFORM pg_notify('fencegate', 'given_back:' || resource) FROM unnest(waited_for) AS resource;

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
+use sqlx::PgConnection;
 
 use super::wire::LookAnswer;
 use super::*;
@@ -68,6 +69,17 @@ async fn until(what: &str, mut level: impl AsyncFnMut() -> bool) {
         }
     };
     tokio::time::timeout(SOON, holds).await.unwrap_or_else(|_| panic!("in vain: {what}"));
+}
+
+/// For what this transaction has locked.
+async fn commit_once_somebody_waits(run: &Run, transaction: &mut PgConnection) {
+    until("somebody waits for a lock", async || {
+        let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)";
+        let (is_waiting,) = sqlx::query_as(is_waiting).fetch_one(&run.store.0.pool).await.unwrap();
+        is_waiting
+    })
+    .await;
+    sqlx::raw_sql("COMMIT").execute(transaction).await.unwrap();
 }
 
 fn first_raise(resource: &str, token: i64) -> Raise {
@@ -238,20 +250,38 @@ async fn a_raise_that_waited_for_a_lock_sees_the_grant_that_was_recorded_meanwhi
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut slow).await.unwrap();
 
     let newer = two.fences.raise(two.instance, raise(6, Some(Grant { settle: TTL, number: 1 })));
-    let commit = async {
-        let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)";
-        until("the newer raise waits", async || {
-            let (is_waiting,) =
-                sqlx::query_as(is_waiting).fetch_one(&run.store.0.pool).await.unwrap();
-            is_waiting
-        })
-        .await;
-        sqlx::raw_sql("COMMIT").execute(&mut slow).await.unwrap();
-    };
+    let commit = commit_once_somebody_waits(&run, &mut slow);
     let (newer, ()) = futures_util::future::join(newer, commit).await;
 
     let expected = Mark { rank: rank(6), confirmed: true };
     assert_eq!(newer.unwrap(), Raised { mark: expected, elsewhere: true });
+}
+
+/// Whoever revoked it is told all the same.
+#[tokio::test]
+async fn a_grant_that_is_revoked_while_it_is_given_back_is_given_back() {
+    let run = Run::first().await;
+    let (one, two) = (run.store(), run.other());
+    one.fences.raise(one.instance, first_raise("r", 5)).await.unwrap();
+    let mut listener = sqlx::postgres::PgListener::connect(&run.server.url()).await.unwrap();
+    listener.listen("fencegate").await.unwrap();
+    let mut slow = connect::connect(&run.store.0.direct).await.unwrap();
+    let newer = first_raise("r", 6);
+    let newer = wire::Asked::new(0, &newer);
+    let newer = json!({"instance": two.instance.as_i64(), "raises": [newer]});
+    let sql = format!("BEGIN; SELECT fencegate_raise('{newer}')");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut slow).await.unwrap();
+
+    let over = OverGrant { rank: Rank::first(Token::from_i64(5).unwrap()), number: Some(1) };
+    let given_back = one.fences.give_back(one.instance, vec![(Resource::new("r").unwrap(), over)]);
+    let commit = commit_once_somebody_waits(&run, &mut slow);
+    let (given_back, ()) = futures_util::future::join(given_back, commit).await;
+
+    given_back.unwrap();
+    assert_eq!(run.server.sql("SELECT token FROM grants"), "6");
+    let revoked = listener.recv().await.unwrap();
+    assert!(revoked.payload().starts_with("revoked:"), "{revoked:?}");
+    assert_eq!(listener.recv().await.unwrap().payload(), "given_back:r");
 }
 
 /// A run that was suspended comes back to record what is in flight, while another one buries it.
@@ -271,16 +301,7 @@ async fn a_run_that_is_buried_while_it_leaves_is_buried_with_all_that_it_left() 
 
     let bury = json!({"instance": id, "settle_ms": 0});
     let buried = run.store.call::<_, u64>(Operation::Instance, "fencegate_bury", &bury);
-    let commit = async {
-        let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)";
-        until("the burial waits", async || {
-            let (is_waiting,) =
-                sqlx::query_as(is_waiting).fetch_one(&run.store.0.pool).await.unwrap();
-            is_waiting
-        })
-        .await;
-        sqlx::raw_sql("COMMIT").execute(&mut slow).await.unwrap();
-    };
+    let commit = commit_once_somebody_waits(&run, &mut slow);
     let (buried, ()) = futures_util::future::join(buried, commit).await;
 
     assert_eq!(buried.unwrap(), 0, "it has not settled");

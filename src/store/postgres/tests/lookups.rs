@@ -2,7 +2,6 @@
 //! plans.
 
 use serde_json::Value;
-use sqlx::PgConnection;
 
 use super::*;
 
