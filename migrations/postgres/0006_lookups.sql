@@ -2,6 +2,9 @@
 -- plans while they are small and keeps the plan while they grow; then a join reads all grants of an instance for each
 -- one that is asked for, those that are deleted and not vacuumed yet as well.
 
+-- The index is replaced once nobody reads the table. Raises wait behind this, so not for long: it can be tried again.
+SET LOCAL lock_timeout = '3s';
+
 -- By an expression, so that only those find their rows through it who want all grants of an instance.
 DROP INDEX grants_by_instance;
 CREATE INDEX grants_of_instance ON grants ((instance + 0));
@@ -134,8 +137,10 @@ BEGIN
     PERFORM pg_notify('fencegate', 'given_back:' || resource) FROM unnest(waited_for) AS resource;
 END $$;
 
+-- Answers how many it found. One that was recorded anew meanwhile stays, and is the next call's.
 CREATE OR REPLACE FUNCTION fencegate_give_back_all_but(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE
     SET enable_seqscan = off
+    SET enable_bitmapscan = off  -- else each page would meet all that were deleted with the pages before
 AS $$
 DECLARE
     me  bigint := (asked ->> 'instance')::bigint;
@@ -157,11 +162,15 @@ END $$;
 
 CREATE OR REPLACE FUNCTION fencegate_bury(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE
     SET enable_seqscan = off
+    SET enable_bitmapscan = off     -- as above
+    SET enable_indexonlyscan = off  -- through the key, which has the instance in it, that would be a look at every grant
 AS $$
 DECLARE
     its_id bigint := (asked ->> 'instance')::bigint;
     few    jsonb;
 BEGIN
+    -- Whoever records what is left of a run has this lock as well: else that could be left without a row, and
+    -- nobody would ever bury it.
     PERFORM FROM instances WHERE id = its_id AND fenced FOR UPDATE;
     IF NOT FOUND THEN
         RETURN '0';
@@ -180,6 +189,50 @@ BEGIN
     RETURN to_jsonb(coalesce(jsonb_array_length(few), 0));
 END $$;
 
+CREATE OR REPLACE FUNCTION fencegate_look(asked jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+        'server', fencegate_server(),
+        'revoked', (
+            SELECT coalesce(jsonb_agg(line), '[]')
+            FROM (
+                SELECT jsonb_build_array(g.resource, g.epoch, g.token, g.number,
+                    jsonb_build_array(f.epoch, f.token, f.confirmed), g.drain_ms) AS line
+                FROM grants g
+                CROSS JOIN LATERAL (SELECT * FROM fences WHERE resource = g.resource OFFSET 0) AS f
+                WHERE g.instance = (asked ->> 'instance')::bigint AND g.revoked
+                LIMIT 5000
+            ) AS few
+        ),
+        'others', (
+            SELECT coalesce(jsonb_agg(jsonb_build_array(id, renewals, ttl_ms, fenced)), '[]')
+            FROM instances WHERE id <> (asked ->> 'instance')::bigint
+        ))
+$$;
+
+CREATE OR REPLACE FUNCTION fencegate_assert(asked jsonb) RETURNS jsonb LANGUAGE plpgsql VOLATILE
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    me bigint := (asked ->> 'instance')::bigint;
+    is_member boolean := fencegate_is_member(me);
+BEGIN
+    PERFORM fencegate_raise_marks(asked -> 'marks');
+    IF is_member THEN
+        INSERT INTO grants (resource, epoch, token, instance, settle_ms, number, revoked)
+        SELECT a.resource, a.epoch, a.token, me, a.settle_ms, a.number,
+            (a.epoch, a.token) < (f.epoch, f.token)
+        FROM jsonb_to_recordset(asked -> 'grants')
+            AS a (resource text, epoch bigint, token bigint, settle_ms bigint, number bigint)
+        CROSS JOIN LATERAL (SELECT * FROM fences WHERE resource = a.resource OFFSET 0) AS f
+        ORDER BY a.resource COLLATE "C", a.epoch, a.token
+        ON CONFLICT (resource, instance, epoch, token) DO UPDATE
+            SET settle_ms = greatest(grants.settle_ms, excluded.settle_ms),
+                number = greatest(grants.number, excluded.number),
+                revoked = grants.revoked OR excluded.revoked;
+    END IF;
+    RETURN jsonb_build_object('server', fencegate_server(), 'member', is_member);
+END $$;
+
 CREATE OR REPLACE FUNCTION fencegate_load_with_times(asked jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE
     SET enable_seqscan = off
 AS $$
@@ -193,12 +246,17 @@ END $$;
 
 CREATE OR REPLACE FUNCTION fencegate_left(asked jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
-        'count', (SELECT count(*) FROM instances i JOIN grants g ON g.instance + 0 = i.id WHERE i.fenced),
+        'count', (
+            SELECT count(*) FROM instances i
+            CROSS JOIN LATERAL (SELECT FROM grants WHERE instance + 0 = i.id OFFSET 0) AS g
+            WHERE i.fenced
+        ),
         'left', (
             SELECT coalesce(jsonb_agg(line), '[]')
             FROM (
                 SELECT jsonb_build_array(g.resource, g.epoch, g.token, g.settle_ms, g.instance) AS line
-                FROM instances i JOIN grants g ON g.instance + 0 = i.id
+                FROM instances i
+                CROSS JOIN LATERAL (SELECT * FROM grants WHERE instance + 0 = i.id OFFSET 0) AS g
                 WHERE i.fenced
                 LIMIT (asked ->> 'limit')::bigint
             ) AS few

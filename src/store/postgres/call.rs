@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Before each call, in its transaction, as no setting of a session survives a pooler. The isolation is what
 /// the functions rest on. The wait for a synchronous standby is not under these limits. Compiling a plan takes
-/// a hundred times as long as any of them, and the server does so where it takes a table for large.
+/// a hundred times as long as a call, and the server does so where it takes a table for large.
 const TERMS: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; SET LOCAL jit = off; \
                      SET LOCAL statement_timeout = '7s'; SET LOCAL lock_timeout = '6s'; ";
 

@@ -215,7 +215,7 @@ async fn the_notification_of_a_revocation_says_all_that_a_look_would() {
     one.fences.raise(one.instance, raise(5)).await.unwrap();
     two.fences.raise(two.instance, raise(6)).await.unwrap();
 
-    let said = listener.recv().await.unwrap();
+    let said = tokio::time::timeout(SOON, listener.recv()).await.expect("nothing is said").unwrap();
     let of_one = format!("revoked:{}:", one.instance);
     let said = listen::revocation(said.payload().strip_prefix(&of_one).unwrap()).unwrap();
 
@@ -279,9 +279,12 @@ async fn a_grant_that_is_revoked_while_it_is_given_back_is_given_back() {
 
     given_back.unwrap();
     assert_eq!(run.server.sql("SELECT token FROM grants"), "6");
-    let revoked = listener.recv().await.unwrap();
+    let mut said = async || {
+        tokio::time::timeout(SOON, listener.recv()).await.expect("nothing is said").unwrap()
+    };
+    let revoked = said().await;
     assert!(revoked.payload().starts_with("revoked:"), "{revoked:?}");
-    assert_eq!(listener.recv().await.unwrap().payload(), "given_back:r");
+    assert_eq!(said().await.payload(), "given_back:r");
 }
 
 /// A run that was suspended comes back to record what is in flight, while another one buries it.
