@@ -146,16 +146,13 @@ DECLARE
     me  bigint := (asked ->> 'instance')::bigint;
     few jsonb;
 BEGIN
-    SELECT jsonb_agg(g) INTO few FROM (
+    SELECT coalesce(jsonb_agg(g), '[]') INTO few FROM (
         SELECT resource, epoch, token, number FROM grants
         WHERE instance + 0 = me AND (resource, epoch, token) NOT IN (
             SELECT resource, epoch, token FROM jsonb_to_recordset(asked -> 'keep')
                 AS k (resource text, epoch bigint, token bigint))
         LIMIT 5000
     ) AS g;
-    IF few IS NULL THEN
-        RETURN '0';
-    END IF;
     PERFORM fencegate_delete(jsonb_build_object('instance', me, 'grants', few));
     RETURN to_jsonb(jsonb_array_length(few));
 END $$;
@@ -175,18 +172,16 @@ BEGIN
     IF NOT FOUND THEN
         RETURN '0';
     END IF;
-    SELECT jsonb_agg(g) INTO few FROM (
+    SELECT coalesce(jsonb_agg(g), '[]') INTO few FROM (
         SELECT resource, epoch, token, number FROM grants
         WHERE instance + 0 = its_id AND settle_ms <= (asked ->> 'settle_ms')::bigint
         LIMIT 5000
         FOR UPDATE SKIP LOCKED
     ) AS g;
-    IF few IS NOT NULL THEN
-        PERFORM fencegate_delete(jsonb_build_object('instance', its_id, 'grants', few));
-    END IF;
+    PERFORM fencegate_delete(jsonb_build_object('instance', its_id, 'grants', few));
     DELETE FROM instances
     WHERE id = its_id AND NOT EXISTS (SELECT FROM grants WHERE instance + 0 = its_id);
-    RETURN to_jsonb(coalesce(jsonb_array_length(few), 0));
+    RETURN to_jsonb(jsonb_array_length(few));
 END $$;
 
 CREATE OR REPLACE FUNCTION fencegate_look(asked jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::json;
+use serde_json::{Value, json};
 use sqlx::PgConnection;
+use sqlx::postgres::PgListener;
 
 use super::wire::LookAnswer;
 use super::*;
@@ -93,6 +94,32 @@ fn first_raise(resource: &str, token: i64) -> Raise {
     }
 }
 
+/// What `fencegate_raise` is asked.
+fn raises_asked(instance: InstanceId, raises: &[Raise]) -> Value {
+    let raises = raises.iter().enumerate();
+    let raises = raises.map(|(nth, raise)| wire::Asked::new(nth, raise)).collect();
+    json!(wire::AskedTogether { instance: instance.as_i64(), raises })
+}
+
+/// Makes a call in a transaction of its own, which stays open.
+async fn begin(run: &Run, function: &str, asked: &Value) -> PgConnection {
+    let mut transaction = connect::connect(&run.store.0.direct).await.unwrap();
+    let sql = format!("BEGIN; SELECT {function}('{asked}')");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut transaction).await.unwrap();
+    transaction
+}
+
+async fn listen_to(server: &Server_) -> PgListener {
+    let mut listener = PgListener::connect(&server.url()).await.unwrap();
+    listener.listen("fencegate").await.unwrap();
+    listener
+}
+
+async fn next_said(listener: &mut PgListener) -> String {
+    let said = tokio::time::timeout(SOON, listener.recv()).await.expect("nothing is said");
+    said.unwrap().payload().to_owned()
+}
+
 /// Begins a run whose lease nobody keeps.
 async fn join(store: &Postgres) -> InstanceId {
     let keeper = Keeper::join(store, TTL, metrics()).await.unwrap();
@@ -148,12 +175,10 @@ async fn raises_in_one_batch_do_what_each_does_alone() {
     let run = Run::first().await;
     let (one, two) = (run.store(), run.other());
     let raise = |name: String, number, confirmed, drain| Raise {
-        resource: Resource::new(&name).unwrap(),
-        rank: Rank::first(Token::from_i64(number).unwrap()),
         confirmed,
-        owner: None,
         grant: confirmed.then_some(Grant { settle: TTL, number }),
         drain,
+        ..first_raise(&name, number)
     };
     let asked = |prefix: &str| -> Vec<Raise> {
         let asked = |(name, number, confirmed, drain)| {
@@ -201,23 +226,19 @@ async fn raises_in_one_batch_do_what_each_does_alone() {
 #[tokio::test]
 async fn the_notification_of_a_revocation_says_all_that_a_look_would() {
     let run = Run::first().await;
-    let mut listener = sqlx::postgres::PgListener::connect(&run.server.url()).await.unwrap();
-    listener.listen("fencegate").await.unwrap();
+    let mut listener = listen_to(&run.server).await;
     let raise = |number| Raise {
-        resource: Resource::new("a \"name\" with 'quotes': ü").unwrap(),
-        rank: Rank::first(Token::from_i64(number).unwrap()),
-        confirmed: true,
-        owner: None,
         grant: Some(Grant { settle: TTL, number }),
         drain: Some(TTL),
+        ..first_raise("a \"name\" with 'quotes': ü", number)
     };
     let (one, two) = (run.store(), run.other());
     one.fences.raise(one.instance, raise(5)).await.unwrap();
     two.fences.raise(two.instance, raise(6)).await.unwrap();
 
-    let said = tokio::time::timeout(SOON, listener.recv()).await.expect("nothing is said").unwrap();
+    let said = next_said(&mut listener).await;
     let of_one = format!("revoked:{}:", one.instance);
-    let said = listen::revocation(said.payload().strip_prefix(&of_one).unwrap()).unwrap();
+    let said = listen::revocation(said.strip_prefix(&of_one).unwrap()).unwrap();
 
     let asked = json!({"instance": one.instance.as_i64()});
     let look: LookAnswer = run.store.call(Operation::Look, "fencegate_look", &asked).await.unwrap();
@@ -231,29 +252,16 @@ async fn the_notification_of_a_revocation_says_all_that_a_look_would() {
 async fn a_raise_that_waited_for_a_lock_sees_the_grant_that_was_recorded_meanwhile() {
     let run = Run::first().await;
     let (one, two) = (run.store(), run.other());
-    let (resource, rank) =
-        (Resource::new("r").unwrap(), |number| Rank::first(Token::from_i64(number).unwrap()));
-    let raise = |number, grant| Raise {
-        resource: resource.clone(),
-        rank: rank(number),
-        confirmed: true,
-        owner: None,
-        grant,
-        drain: None,
-    };
-    two.fences.raise(two.instance, raise(5, None)).await.unwrap();
-    let mut slow = connect::connect(&run.store.0.direct).await.unwrap();
-    let older = raise(5, Some(Grant { settle: TTL, number: 1 }));
-    let older = wire::Asked::new(0, &older);
-    let older = json!({"instance": one.instance.as_i64(), "raises": [older]});
-    let sql = format!("BEGIN; SELECT fencegate_raise('{older}')");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut slow).await.unwrap();
+    let mark = Raise { grant: None, ..first_raise("r", 5) };
+    two.fences.raise(two.instance, mark).await.unwrap();
+    let older = raises_asked(one.instance, &[first_raise("r", 5)]);
+    let mut slow = begin(&run, "fencegate_raise", &older).await;
 
-    let newer = two.fences.raise(two.instance, raise(6, Some(Grant { settle: TTL, number: 1 })));
+    let newer = two.fences.raise(two.instance, first_raise("r", 6));
     let commit = commit_once_somebody_waits(&run, &mut slow);
     let (newer, ()) = futures_util::future::join(newer, commit).await;
 
-    let expected = Mark { rank: rank(6), confirmed: true };
+    let expected = Mark { rank: first_raise("r", 6).rank, confirmed: true };
     assert_eq!(newer.unwrap(), Raised { mark: expected, elsewhere: true });
 }
 
@@ -263,28 +271,21 @@ async fn a_grant_that_is_revoked_while_it_is_given_back_is_given_back() {
     let run = Run::first().await;
     let (one, two) = (run.store(), run.other());
     one.fences.raise(one.instance, first_raise("r", 5)).await.unwrap();
-    let mut listener = sqlx::postgres::PgListener::connect(&run.server.url()).await.unwrap();
-    listener.listen("fencegate").await.unwrap();
-    let mut slow = connect::connect(&run.store.0.direct).await.unwrap();
-    let newer = first_raise("r", 6);
-    let newer = wire::Asked::new(0, &newer);
-    let newer = json!({"instance": two.instance.as_i64(), "raises": [newer]});
-    let sql = format!("BEGIN; SELECT fencegate_raise('{newer}')");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut slow).await.unwrap();
+    let mut listener = listen_to(&run.server).await;
+    let newer = raises_asked(two.instance, &[first_raise("r", 6)]);
+    let mut slow = begin(&run, "fencegate_raise", &newer).await;
 
-    let over = OverGrant { rank: Rank::first(Token::from_i64(5).unwrap()), number: Some(1) };
-    let given_back = one.fences.give_back(one.instance, vec![(Resource::new("r").unwrap(), over)]);
+    let Raise { resource, rank, .. } = first_raise("r", 5);
+    let over = OverGrant { rank, number: Some(1) };
+    let given_back = one.fences.give_back(one.instance, vec![(resource, over)]);
     let commit = commit_once_somebody_waits(&run, &mut slow);
     let (given_back, ()) = futures_util::future::join(given_back, commit).await;
 
     given_back.unwrap();
     assert_eq!(run.server.sql("SELECT token FROM grants"), "6");
-    let mut said = async || {
-        tokio::time::timeout(SOON, listener.recv()).await.expect("nothing is said").unwrap()
-    };
-    let revoked = said().await;
-    assert!(revoked.payload().starts_with("revoked:"), "{revoked:?}");
-    assert_eq!(said().await.payload(), "given_back:r");
+    let revoked = next_said(&mut listener).await;
+    assert!(revoked.starts_with("revoked:"), "{revoked}");
+    assert_eq!(next_said(&mut listener).await, "given_back:r");
 }
 
 /// A run that was suspended comes back to record what is in flight, while another one buries it.
@@ -296,11 +297,9 @@ async fn a_run_that_is_buried_while_it_leaves_is_buried_with_all_that_it_left() 
     let is_fenced: bool =
         run.store.call(Operation::Instance, "fencegate_fence", &asked).await.unwrap();
     assert!(is_fenced);
-    let mut slow = connect::connect(&run.store.0.direct).await.unwrap();
     let kept = json!({"resource": "r", "epoch": 1, "token": 5, "settle_ms": 1, "number": 1});
     let leave = json!({"instance": id, "ttl_ms": 1, "keep": [kept]});
-    let sql = format!("BEGIN; SELECT fencegate_leave('{leave}')");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut slow).await.unwrap();
+    let mut slow = begin(&run, "fencegate_leave", &leave).await;
 
     let bury = json!({"instance": id, "settle_ms": 0});
     let buried = run.store.call::<_, u64>(Operation::Instance, "fencegate_bury", &bury);

@@ -1,8 +1,7 @@
 //! What a call reads must not grow with what else is in the tables, whatever the server took them for when it made its
 //! plans.
 
-use serde_json::Value;
-
+use super::wire::Named;
 use super::*;
 
 /// Grants of each of two runs, and fences.
@@ -51,15 +50,17 @@ impl Session<'_> {
 }
 
 fn raises(run: &Run, names: &[&str], token: i64) -> Value {
-    let raises = names.iter().map(|name| first_raise(name, token)).collect::<Vec<_>>();
-    let raises: Vec<_> =
-        raises.iter().enumerate().map(|(nth, it)| wire::Asked::new(nth, it)).collect();
-    json!({"instance": run.instance.as_i64(), "raises": raises})
+    let raises: Vec<_> = names.iter().map(|name| first_raise(name, token)).collect();
+    raises_asked(run.instance, &raises)
 }
 
-fn grants(run: &Run, names: &[&str], token: i64) -> Value {
-    let named = |name: &&str| json!({"resource": name, "epoch": 1, "token": token, "number": 1});
-    json!({"instance": run.instance.as_i64(), "grants": names.iter().map(named).collect::<Vec<_>>()})
+/// That of the first raise of each.
+fn grants(run: &Run, names: &[&str]) -> Value {
+    let raises: Vec<_> = names.iter().map(|name| first_raise(name, 1)).collect();
+    let over = |Raise { resource, rank, .. }: &Raise| {
+        json!(Named::over(resource, OverGrant { rank: *rank, number: Some(1) }))
+    };
+    json!({"instance": run.instance.as_i64(), "grants": raises.iter().map(over).collect::<Vec<_>>()})
 }
 
 /// All that is asked of few grants or marks: function, question, how many they are. `gone` is a run that is fenced, with
@@ -69,17 +70,17 @@ fn questions(run: &Run, gone: i64, token: i64) -> Vec<(&'static str, Value, i64)
     let asked: Vec<_> = ["theirs1", "theirs7"].into_iter().enumerate().map(elsewhere).collect();
     let me = run.instance.as_i64();
     let elsewhere = json!({"instance": me, "asked": asked});
-    let mark = json!({"resource": "mine5", "epoch": 1, "token": 1, "confirmed": true});
-    let its_grant =
-        json!({"resource": "mine5", "epoch": 1, "token": 1, "settle_ms": 1, "number": 1});
+    let Raise { resource, rank, confirmed, grant, .. } = first_raise("mine5", 1);
+    let mark = Named::mark(&resource, Mark { rank, confirmed });
+    let its_grant = grant.map(|grant| Named::grant(&resource, rank, grant));
     let assert = json!({"instance": me, "marks": [mark], "grants": [its_grant]});
     vec![
         ("fencegate_load_with_times", json!({"resources": ["theirs1", "mine2"]}), 2),
         ("fencegate_raise", raises(run, &["theirs1"], token), 1),
         ("fencegate_raise", raises(run, &["theirs2", "theirs3", "theirs4"], token), 3),
         ("fencegate_elsewhere", elsewhere, 2),
-        ("fencegate_give_back", grants(run, &["mine1"], 1), 1),
-        ("fencegate_give_back", grants(run, &["mine2", "mine3", "mine4"], 1), 3),
+        ("fencegate_give_back", grants(run, &["mine1"]), 1),
+        ("fencegate_give_back", grants(run, &["mine2", "mine3", "mine4"]), 3),
         ("fencegate_assert", assert, 1),
         ("fencegate_look", json!({"instance": me}), 1),
         ("fencegate_look", json!({"instance": run.other.1.as_i64()}), 4),
