@@ -62,6 +62,9 @@ pub struct Raise {
     /// the mark. A record that is there already keeps the longer settle time and gets the higher
     /// number.
     pub grant: Option<Grant>,
+    /// A grant of this instance that is over. Instead of recording the new one beside it, the store may
+    /// rewrite its record.
+    pub spare: Option<OverGrant>,
     /// How long other instances may let older writes finish before they cut them.
     pub drain: Option<Duration>,
 }
@@ -73,6 +76,8 @@ pub struct Raised {
     pub mark: Mark,
     /// Whether other instances have grants below it. They have been told to give them back.
     pub elsewhere: bool,
+    /// Whether the record of [`Raise::spare`] became the new grant's. If not it has to be given back.
+    pub spent: bool,
 }
 
 /// A grant of a run that is gone.

@@ -111,6 +111,8 @@ pub struct Cell {
     mark: Option<Mark>,
     /// In the order of their tokens. Nearly always just one.
     tenures: SmallVec<[Tenure; 1]>,
+    /// A grant that is over, since when, and still on record.
+    spare: Option<(OverGrant, Boottime)>,
     /// Other instances may still have grants below the mark.
     elsewhere: bool,
     used_at: Boottime,
@@ -146,6 +148,7 @@ impl Cell {
             phase: Phase::Empty,
             mark: None,
             tenures: SmallVec::new(),
+            spare: None,
             elsewhere: false,
             used_at: now,
             marked_at: now,
@@ -305,19 +308,25 @@ impl Cell {
         }
     }
 
-    /// Removes tenures that are below the mark and over, and names their tokens: their grants can
-    /// be given back.
+    /// Removes tenures that are below the mark and over. The last one's grant is kept as the spare, whose record
+    /// the next raise may take; the others are named, to be given back.
     pub fn take_over(&mut self, now: Boottime) -> SmallVec<[OverGrant; 1]> {
         let mark = self.rank();
         let mut over = SmallVec::new();
+        let spare = &mut self.spare;
         self.tenures.retain(|tenure| {
             let keep = Some(tenure.rank) >= mark || !tenure.is_over(now);
             if !keep {
-                over.push(tenure.over());
+                over.extend(spare.replace((tenure.over(), now)).map(|(before, _)| before));
             }
             keep
         });
         over
+    }
+
+    /// Takes the spare out of the cell, if there is one since this moment or before.
+    pub fn take_spare(&mut self, since: Boottime) -> Option<OverGrant> {
+        self.spare.take_if(|(_, its_since)| *its_since <= since).map(|(grant, _)| grant)
     }
 
     /// Whether the store was read.
@@ -405,7 +414,8 @@ impl Cell {
             return None;
         }
         self.phase = Phase::Closing;
-        Some(self.tenures.iter().map(Tenure::over).collect())
+        let spare = self.take_spare(now);
+        Some(self.tenures.iter().map(Tenure::over).chain(spare).collect())
     }
 
     /// Ends the cell with its instance: what is in flight is cut, and nothing is admitted any more.

@@ -17,7 +17,7 @@ use super::elsewhere::await_others;
 use super::{Demand, Fences, Refused, Slot, Timed, Waiting};
 use crate::clock::Clock;
 use crate::coordinator::{CoordinatorError, Holding};
-use crate::fence::{Epoch, Mark, Owner, Rank, Resource, Step, Token};
+use crate::fence::{Epoch, Mark, OverGrant, Owner, Rank, Resource, Step, Token};
 use crate::store::{Raise, Raised, StoreError};
 use crate::trace::TraceId;
 
@@ -56,8 +56,8 @@ impl Fences {
             .map_err(|_| StoreError("its grant could not be given back".into()).into())
     }
 
-    /// Finds out what the cell lacks about this token. The store and the coordinator are asked where their
-    /// connections live: each question from another thread would wake two threads more.
+    /// Finds out what the cell lacks about this token. Where more than one question may be needed they are asked where
+    /// the store and the coordinator have their connections: each one from another thread wakes two threads.
     pub(super) async fn converse(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
@@ -65,6 +65,9 @@ impl Fences {
         demand: &Demand,
         asked: &Arc<Asked>,
     ) -> Result<(), Refused> {
+        if !demand.terms.held && slot.cell().is_loaded() {
+            return Box::pin(self.raise(slot, token, demand, asked)).await;
+        }
         let (fences, slot) = (Arc::clone(self), Arc::clone(slot));
         let (demand, asked) = (*demand, Arc::clone(asked));
         let conversation = self.home.spawn(async move {
@@ -126,6 +129,7 @@ impl Fences {
             confirmed: true,
             owner,
             grant: Some(self.shared.new_grant(demand.terms.settle)),
+            spare: None,
             drain: demand.terms.drain,
         };
         let recorded = self.record(slot, raise, before, Some(asked.trace_id));
@@ -160,6 +164,7 @@ impl Fences {
                     confirmed: true,
                     owner: Some(lease.owner),
                     grant: None,
+                    spare: None,
                     drain: demand.terms.drain,
                 };
                 let recorded = self.record(slot, raise, before, Some(asked.trace_id));
@@ -175,18 +180,24 @@ impl Fences {
     async fn record(
         &self,
         slot: &Arc<Slot>,
-        raise: Raise,
+        mut raise: Raise,
         before: Option<Mark>,
         trace_id: Option<TraceId>,
     ) -> Result<(), StoreError> {
         let Raise { rank, grant, owner, .. } = raise.clone();
         let times_given_back = slot.times_given_back.load(Ordering::Acquire);
-        let Raised { mark, elsewhere } = {
+        let mut spare = Spare { slot, grant: grant.and_then(|_| self.spare_of(slot)) };
+        raise.spare = spare.grant;
+        let Raised { mark, elsewhere, spent } = {
             let _timed = trace_id
                 .map(|trace_id| Timed::new(&self.shared, &self.shared.metrics.raise, trace_id));
             // In the name of the lease that this place is under: if that one is over, the store refuses.
             self.shared.store.raise(slot.lease.instance(), raise).await?
         };
+        if spent {
+            spare.grant = None;
+        }
+        drop(spare);
         let now = self.shared.clock.now();
         {
             let mut cell = slot.cell();
@@ -198,7 +209,7 @@ impl Fences {
             }
         }
         if elsewhere {
-            await_others(slot, mark.rank, times_given_back);
+            await_others(slot, mark.rank, times_given_back, &self.home);
         }
         self.release_over(slot);
         slot.changed.notify_waiters();
@@ -221,6 +232,10 @@ impl Fences {
             });
         }
         Ok(())
+    }
+
+    fn spare_of(&self, slot: &Slot) -> Option<OverGrant> {
+        slot.cell().take_spare(self.shared.clock.now())
     }
 
     /// Raises a mark by an operator's word. It admits nobody: the token still has to be confirmed.
@@ -265,6 +280,7 @@ impl Fences {
             confirmed: false,
             owner: None,
             grant: None,
+            spare: None,
             drain: None,
         };
         self.record(&slot, raise, before, None).await?;
@@ -303,6 +319,19 @@ impl Asked {
         } else {
             StoreError(why.into()).into()
         }
+    }
+}
+
+/// A grant that is over and that a raise takes along. If its record does not become the new grant's, or nobody knows
+/// whether it does, it is given back: by its number, so that a record that was rewritten stays.
+struct Spare<'a> {
+    slot: &'a Slot,
+    grant: Option<OverGrant>,
+}
+
+impl Drop for Spare<'_> {
+    fn drop(&mut self) {
+        self.slot.give_back(self.grant.take());
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::{Fences, Shared, Slot};
@@ -151,6 +152,8 @@ fn still_under_way(
         }
         _ => {
             slot.give_back(cell.take_over(now));
+            // Somebody else goes on here: it is of no use.
+            slot.give_back(cell.take_spare(now));
             None
         }
     }
@@ -165,10 +168,12 @@ async fn until(shared: &Shared, moment: Option<Boottime>) {
 
 /// Asks the store until no other instance has a grant below `rank`, or it does not matter any more. The store
 /// said that one has when `times` grants had been given back: until another one is, it is not asked again.
-pub(super) fn await_others(slot: &Arc<Slot>, rank: Rank, times: u32) {
+///
+/// `home` outlives whoever raised: others wait for the same.
+pub(super) fn await_others(slot: &Arc<Slot>, rank: Rank, times: u32, home: &Handle) {
     let slot = Arc::clone(slot);
     let tasks = slot.shared.tasks.clone();
-    tasks.spawn(async move {
+    let others_are_gone = async move {
         let mut is_due = false;
         loop {
             let mut given_back = pin!(slot.given_back.notified());
@@ -189,5 +194,6 @@ pub(super) fn await_others(slot: &Arc<Slot>, rank: Rank, times: u32) {
             is_due = true;
             let _ = timeout(LOOK_EVERY, given_back).await;
         }
-    });
+    };
+    tasks.spawn_on(others_are_gone, home);
 }

@@ -62,7 +62,8 @@ async fn collect(over: &mpsc::Receiver<Over>) {
     }
 }
 
-/// One walk over all resources, which counts them and finds the idle ones: a scrape walks over none.
+/// One walk over all resources, which counts them and finds the idle ones, and grants that no raise took along: a
+/// scrape walks over none.
 async fn look_after(fences: Weak<Fences>, tasks: TaskTracker) {
     let mut evicting: Option<JoinHandle<()>> = None;
     loop {
@@ -73,9 +74,12 @@ async fn look_after(fences: Weak<Fences>, tasks: TaskTracker) {
             fences.count();
             continue;
         }
-        let closing = fences.close_idle();
-        if !closing.is_empty() {
-            evicting = Some(tasks.spawn(async move { fences.evict(closing).await }));
+        let Idle { closing, spares } = fences.close_idle();
+        if !closing.is_empty() || !spares.is_empty() {
+            evicting = Some(tasks.spawn(async move {
+                give_back_spares(&*fences.shared.store, spares).await;
+                fences.evict(closing).await;
+            }));
         }
     }
 }
@@ -91,6 +95,14 @@ async fn forget_left(fences: Weak<Fences>) {
             return;
         }
     }
+}
+
+/// What a walk over all resources finds to give up.
+#[derive(Default)]
+pub(super) struct Idle {
+    pub(super) closing: Vec<Closing>,
+    /// Grants that are over and that no raise took along in time.
+    pub(super) spares: Vec<Over>,
 }
 
 /// A place in memory that is being given up, and the grants that go with it.
@@ -131,6 +143,13 @@ async fn give_back_by_run(
     Ok(())
 }
 
+/// What cannot be given back stays until the clean shutdown.
+async fn give_back_spares(store: &dyn FenceStore, spares: Vec<Over>) {
+    for batch in spares.chunks(BATCH_GRANTS) {
+        let _ = give_back_by_run(store, batch.iter().cloned()).await;
+    }
+}
+
 impl Fences {
     /// Puts on record, at the start, which grants an earlier run did not give back: writes under
     /// them may be in doubt, and nobody else will ever say so.
@@ -162,10 +181,10 @@ impl Fences {
     }
 
     /// Counts all on the way.
-    pub(super) fn close_idle(&self) -> Vec<Closing> {
+    pub(super) fn close_idle(&self) -> Idle {
         let now = self.shared.clock.now();
         let oldest_kept = self.oldest_kept(now);
-        let mut closing = Vec::new();
+        let mut idle = Idle::default();
         let mut counted = Counted::default();
         for slot in &self.slots {
             // The map's own reference alone: nobody holds a permit, waits, or is about to ask. The
@@ -177,11 +196,13 @@ impl Fences {
                 && cell.used_at() < oldest_kept
                 && let Some(grants) = cell.close(now)
             {
-                closing.push(Closing { slot: Arc::clone(&slot), grants: grants.to_vec() });
+                idle.closing.push(Closing { slot: Arc::clone(&slot), grants: grants.to_vec() });
+            } else if let Some(spare) = cell.take_spare(now - GIVE_BACK_EVERY) {
+                idle.spares.push((slot.lease.instance(), slot.resource.clone(), spare));
             }
         }
         self.shared.metrics.counted(counted);
-        closing
+        idle
     }
 
     /// Counts all that is in memory, for the gauges.

@@ -9,6 +9,12 @@ use crate::metrics::{Exemplars, StoreMetrics};
 use crate::store::{Database, Member, Revocation, SqliteFences};
 
 async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
+    let (over, _) = mpsc::channel(1);
+    fences_with(directory, over).await
+}
+
+/// Grants that are to be given back go to `over`.
+async fn fences_with(directory: &tempfile::TempDir, over: mpsc::Sender<Over>) -> Arc<Fences> {
     let (clock, tasks, registry) = (Clock::new(), TaskTracker::new(), Registry::new());
     let path = directory.path().join("store.db");
     let store_metrics = StoreMetrics::register(&registry).unwrap();
@@ -16,7 +22,6 @@ async fn fences(directory: &tempfile::TempDir) -> Arc<Fences> {
     let lease = Arc::new(InstanceLease::unlimited(database.instance()));
     let metrics = LeaseMetrics::register(&registry).unwrap();
     let coordinator = Embedded::start(&database, clock, &tasks, metrics).await.unwrap();
-    let (over, _) = mpsc::channel(1);
     let metrics = FenceMetrics::register(&registry, &Exemplars::new(clock)).unwrap();
     let parts = FencesParts {
         store: Arc::new(SqliteFences::new(&database, clock, &tasks)),
@@ -54,7 +59,7 @@ async fn an_operators_raise_is_not_made_on_a_cell_that_is_being_given_up() {
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
     fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
-    let closing = fences.close_idle();
+    let closing = fences.close_idle().closing;
     assert_eq!(closing[0].grants, [OverGrant { rank: Rank::first(token(5)), number: Some(1) }]);
 
     let mut raise = std::pin::pin!(fences.raise_by_operator(resource.clone(), token(9)));
@@ -108,7 +113,7 @@ async fn a_cell_whose_grants_may_not_be_given_back_is_read_anew() {
     let fences = fences(&directory).await;
     let resource = Resource::new("r").unwrap();
     fences.admit(&resource, token(5), &DEMAND, trace_id()).await.unwrap().over();
-    let closing = fences.close_idle();
+    let closing = fences.close_idle().closing;
     assert!(
         fences.admit_from_memory("r", token(5), &DEMAND.terms, fences.shared.clock.now()).is_none()
     );
@@ -132,7 +137,7 @@ async fn nobody_waits_for_ever_for_a_cell_that_was_given_up() {
         std::thread::spawn(move || {
             let mut closed = 0u64;
             while !stop.load(Ordering::Relaxed) {
-                for closing in fences.close_idle() {
+                for closing in fences.close_idle().closing {
                     closed += 1;
                     fences.end_closing(&closing, true);
                 }
@@ -234,6 +239,96 @@ async fn a_limited_write_blames_the_coordinator_if_that_one_is_silent() {
     let refused = fences.admit(&resource, token(5), &demand, trace_id()).await.err();
 
     assert!(matches!(refused, Some(Refused::Coordinator(_))), "{refused:?}");
+}
+
+async fn write(fences: &Arc<Fences>, number: i64) {
+    let resource = Resource::new("r").unwrap();
+    fences.admit(&resource, token(number), &DEMAND, trace_id()).await.unwrap().over();
+}
+
+/// The tokens of all that is to be given back.
+fn given_back(over: &mut mpsc::Receiver<Over>) -> Vec<u64> {
+    std::iter::from_fn(|| over.try_recv().ok())
+        .map(|(_, _, grant)| grant.rank.token.get())
+        .collect()
+}
+
+/// This store makes no use of it.
+#[tokio::test]
+async fn a_spare_that_a_raise_took_along_for_nothing_is_given_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let (sender, mut over) = mpsc::channel(10);
+    let fences = fences_with(&directory, sender).await;
+    write(&fences, 5).await;
+    write(&fences, 6).await;
+    assert_eq!(given_back(&mut over), [0; 0], "it is kept for the next raise");
+    write(&fences, 7).await;
+    assert_eq!(given_back(&mut over), [5]);
+    write(&fences, 7).await;
+    assert_eq!(given_back(&mut over), [0; 0], "nothing was raised");
+}
+
+#[tokio::test]
+async fn a_spare_is_given_back_if_nobody_waits_for_the_raise_any_more_that_took_it_along() {
+    let directory = tempfile::tempdir().unwrap();
+    let (sender, mut over) = mpsc::channel(10);
+    let fences = fences_with(&directory, sender).await;
+    write(&fences, 5).await;
+    write(&fences, 6).await;
+    {
+        let resource = Resource::new("r").unwrap();
+        let mut newer = std::pin::pin!(fences.admit(&resource, token(7), &DEMAND, trace_id()));
+        assert!(poll!(&mut newer).is_pending());
+        let asked = fences.slot(&resource).cell().take_spare(fences.shared.clock.now());
+        assert_eq!(asked, None, "the raise has it");
+        assert_eq!(given_back(&mut over), [0; 0]);
+    }
+    assert_eq!(given_back(&mut over), [5]);
+}
+
+#[tokio::test]
+async fn a_spare_that_no_raise_takes_along_is_given_back_after_a_second() {
+    let directory = tempfile::tempdir().unwrap();
+    let fences = fences(&directory).await;
+    fences.bound(Bounds { idle: Duration::from_secs(3600), ..fences.bounds() });
+    write(&fences, 5).await;
+    let spare_since = fences.shared.clock.now();
+    write(&fences, 6).await;
+    let spares = loop {
+        let spares = fences.close_idle().spares;
+        if !spares.is_empty() {
+            break spares;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(fences.shared.clock.now().since(spare_since) >= Duration::from_secs(1));
+    let [(_, resource, grant)] = &*spares else { panic!("{spares:?}") };
+    assert_eq!((resource.as_str(), grant.rank.token), ("r", token(5)));
+    assert!(fences.close_idle().spares.is_empty());
+}
+
+/// Somebody else has a newer token: that one is let in once it is gone.
+#[tokio::test]
+async fn no_spare_is_kept_from_somebody_who_waits() {
+    let directory = tempfile::tempdir().unwrap();
+    let (sender, mut over) = mpsc::channel(10);
+    let fences = fences_with(&directory, sender).await;
+    write(&fences, 5).await;
+    write(&fences, 6).await;
+    let revocation = Revocation {
+        resource: Resource::new("r").unwrap(),
+        grant: OverGrant { rank: Rank::first(token(6)), number: Some(2) },
+        mark: Mark { rank: Rank::first(token(7)), confirmed: true },
+        drain: None,
+    };
+    fences.revoked(fences.lease().instance(), vec![revocation]);
+    let is_given_back = async {
+        while !fences.shared.making_way.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), is_given_back).await.unwrap();
+    assert_eq!(given_back(&mut over), [5, 6]);
 }
 
 #[tokio::test]

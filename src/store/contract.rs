@@ -389,13 +389,14 @@ fn raise(name: &str, number: u64) -> Raise {
         confirmed: true,
         owner: None,
         grant: grant(SETTLE),
+        spare: None,
         drain: None,
     }
 }
 
 /// The mark that stands after a raise without other instances.
 async fn raised(store: &Run<'_>, raise: Raise) -> Mark {
-    let Raised { mark, elsewhere } = store.raise(raise).await.unwrap();
+    let Raised { mark, elsewhere, .. } = store.raise(raise).await.unwrap();
     assert!(!elsewhere);
     mark
 }

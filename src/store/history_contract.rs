@@ -53,6 +53,7 @@ async fn raise(subject: &impl HistorySubject, number: u64) {
         confirmed: true,
         owner: None,
         grant: None,
+        spare: None,
         drain: None,
     };
     subject.history().raise_marks(vec![raise]).await.unwrap();

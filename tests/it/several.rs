@@ -157,6 +157,41 @@ fn a_holders_writes_do_not_ask_the_store() {
 }
 
 #[test]
+fn a_resource_whose_token_grows_has_its_records_rewritten_and_in_the_end_one() {
+    const LAST: u64 = 100;
+    let (api, server) = (Downstream::start(), Postgres::start());
+    let one = start(&api, server.port());
+    for token in 1..=LAST {
+        assert_eq!(one.put("/x", token, "x").status, 200);
+    }
+    let counted = |column: &str| {
+        server.sql(&format!("SELECT {column} FROM pg_stat_user_tables WHERE relname = 'grants'"))
+    };
+    wait_until("the server has counted", || counted("n_tup_ins + n_tup_upd") == LAST.to_string());
+    assert_eq!(counted("n_tup_ins"), "2", "one for the token, one for the token before");
+    let kept = || server.sql("SELECT string_agg(token::text, ' ') FROM grants");
+    wait_until("what is over is given back", || kept() == LAST.to_string());
+}
+
+#[test]
+fn tokens_that_grow_at_two_gateways_by_turns_are_let_in_one_after_the_other() {
+    const LAST: u64 = 60;
+    let (api, server) = (Downstream::start(), Postgres::start());
+    let gateways = [start(&api, server.port()), start(&api, server.port())];
+    // Twice here, then twice there: each has a grant of its own that is over when it raises again.
+    for token in 1..=LAST {
+        let gateway = &gateways[usize::from(token % 4 >= 2)];
+        assert_eq!(gateway.put("/x", token, "x").status, 200, "{token}");
+    }
+    assert_eq!(api.tokens("/x"), (1..=LAST).collect::<Vec<_>>());
+    for gateway in &gateways {
+        assert_eq!(gateway.put("/x", LAST - 1, "late").code(), "stale_fencing_token");
+    }
+    let kept = || server.sql("SELECT string_agg(token::text, ' ') FROM grants");
+    wait_until("what is over is given back", || kept() == LAST.to_string());
+}
+
+#[test]
 fn a_clean_shutdown_makes_nobody_wait() {
     let (api, server) = (Downstream::start(), Postgres::start());
     let [mut one, two] = [start(&api, server.port()), start(&api, server.port())];

@@ -45,6 +45,7 @@ impl Guard {
                 confirmed: true,
                 owner: Some(lease.owner.clone()),
                 grant: None,
+                spare: None,
                 drain: None,
             });
             self.history.raise_marks(raises.collect()).await?;

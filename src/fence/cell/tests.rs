@@ -23,14 +23,14 @@ struct Disk {
 #[derive(Clone, Debug)]
 enum Statement {
     Load,
-    Raise { mark: Mark, grant: Option<Duration> },
+    Raise { mark: Mark, grant: Option<Duration>, spare: Option<Token> },
     Delete(Vec<Token>),
 }
 
 #[derive(Clone, Debug)]
 enum Reply {
     Loaded(Option<Mark>, Vec<LeftGrant>),
-    Raised { asked: Token, mark: Mark, grant: Option<Duration> },
+    Raised { asked: Token, mark: Mark, grant: Option<Duration>, left: Option<Token> },
     Deleted,
 }
 
@@ -135,7 +135,7 @@ impl World {
             Step::Load => self.say(Statement::Load),
             Step::Confirm | Step::Grant => {
                 let mark = Mark { rank: Rank::first(token), confirmed: true };
-                self.say(Statement::Raise { mark, grant: Some(settle) });
+                self.raise_with_grant(mark, settle);
             }
             Step::Stale(mark) => {
                 assert!(mark > token && self.disk.mark.unwrap().rank.token >= mark)
@@ -143,6 +143,13 @@ impl World {
             Step::Drain { .. } | Step::Elsewhere | Step::Closing => {}
         }
         step
+    }
+
+    fn raise_with_grant(&mut self, mark: Mark, settle: Duration) {
+        if self.awaited.is_none() {
+            let spare = self.cell.take_spare(self.now).map(|over| over.rank.token);
+            self.say(Statement::Raise { mark, grant: Some(settle), spare });
+        }
     }
 
     /// The promise.
@@ -181,16 +188,21 @@ impl World {
                 });
                 Reply::Loaded(self.disk.mark, left.collect())
             }
-            Statement::Raise { mark, grant } => {
+            Statement::Raise { mark, grant, spare } => {
                 self.disk.mark = self.disk.mark.max(Some(mark));
                 let stands = self.disk.mark.unwrap();
+                let mut left = spare;
                 if let Some(settle) = grant
                     && stands.rank == mark.rank
                 {
                     let on_disk = self.disk.grants.entry(mark.rank.token).or_default();
                     *on_disk = (on_disk.0.max(settle), self.run);
+                    // The store may rewrite its record, and if it is there no more it does not.
+                    if self.random.bool() {
+                        left = spare.filter(|spare| self.disk.grants.remove(spare).is_none());
+                    }
                 }
-                Reply::Raised { asked: mark.rank.token, mark: stands, grant }
+                Reply::Raised { asked: mark.rank.token, mark: stands, grant, left }
             }
             Statement::Delete(tokens) => {
                 self.disk.grants.retain(|token, _| !tokens.contains(token));
@@ -214,7 +226,8 @@ impl World {
                 let mark = mark.map(|mark| (mark, self.now));
                 self.cell.loaded(mark, &left, self.dead_since);
             }
-            Reply::Raised { asked, mark, grant } => {
+            Reply::Raised { asked, mark, grant, left } => {
+                self.abandoned.extend(left.map(|spare| Statement::Delete(vec![spare])));
                 self.cell.raised(mark, false, self.now);
                 self.told = self.told.max(Some(mark.rank.token));
                 if let Some(settle) = grant
@@ -239,7 +252,15 @@ impl World {
                 self.cell.reopen();
             }
             Some(Err(Reply::Deleted)) => self.cell.reopen(),
-            Some(Ok(statement)) => self.abandoned.push(statement),
+            Some(Ok(statement)) => {
+                if let Statement::Raise { spare: Some(spare), .. } = statement {
+                    self.abandoned.push(Statement::Delete(vec![spare]));
+                }
+                self.abandoned.push(statement);
+            }
+            Some(Err(Reply::Raised { left: Some(spare), .. })) => {
+                self.abandoned.push(Statement::Delete(vec![spare]));
+            }
             Some(Err(_)) | None => {}
         }
     }
@@ -258,7 +279,7 @@ impl World {
         let token = self.some_token(2..4);
         if self.cell.touch(self.now) && self.cell.is_loaded() {
             let mark = Mark { rank: Rank::first(token), confirmed: false };
-            self.say(Statement::Raise { mark, grant: None });
+            self.say(Statement::Raise { mark, grant: None, spare: None });
         }
     }
 
@@ -282,8 +303,11 @@ impl World {
     }
 
     fn take_over(&mut self) {
-        let over =
-            self.cell.take_over(self.now).iter().map(|over| over.rank.token).collect::<Vec<_>>();
+        let mut over = self.cell.take_over(self.now);
+        if self.random.f64() < 0.3 {
+            over.extend(self.cell.take_spare(self.now));
+        }
+        let over: Vec<Token> = over.iter().map(|over| over.rank.token).collect();
         if !over.is_empty() {
             self.abandoned.push(Statement::Delete(over));
         }
@@ -464,7 +488,8 @@ fn what_is_under_way_is_cut_in_time_to_make_way_for_another_instance() {
     let in_doubt = Step::Drain { again_at: Some(settles_at), cut: false };
     assert_eq!(cell.make_way(terms.drain, now + DRAIN), Some(in_doubt));
     assert_eq!(cell.make_way(terms.drain, settles_at), None);
-    assert_eq!(cell.take_over(settles_at).as_slice(), [over(5)]);
+    assert!(cell.take_over(settles_at).is_empty());
+    assert_eq!(cell.take_spare(settles_at), Some(over(5)));
 }
 
 #[test]
@@ -486,7 +511,8 @@ fn tokens_of_an_earlier_epoch_go_on_until_one_of_the_next_is_there() {
     let drains = Step::Drain { again_at: Some(now + DRAIN), cut: false };
     assert_eq!(cell.admit(token(3), &terms, next, now), drains, "the older one is under way");
     cell.finish(rank(5), Outcome::Over);
-    assert_eq!(cell.take_over(now).as_slice(), [over(5)]);
+    assert!(cell.take_over(now).is_empty());
+    assert_eq!(cell.take_spare(now), Some(over(5)));
     assert_eq!(cell.admit(token(3), &terms, next, now), Step::Admit);
     assert_eq!(cell.admit(token(5), &terms, next, now), Step::Confirm, "no grant, no mark");
 }
@@ -532,4 +558,55 @@ fn a_drain_goes_on_from_the_newer_token_until_older_writes_are_over() {
     cell.finish(rank(5), Outcome::InDoubt(at(20)));
     assert_eq!(cell.draining_since(at(19)), Some(at(3)), "it may still take effect");
     assert_eq!(cell.draining_since(at(20)), None);
+}
+
+#[test]
+fn the_last_grant_that_is_over_is_kept_as_the_spare_and_the_others_are_given_back() {
+    let start = Clock::new().now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mark = |number| Mark { rank: rank(number), confirmed: true };
+    let mut cell = open(5, at(0));
+    for number in 5..8 {
+        cell.raised(mark(number), false, at(0));
+        cell.granted(rank(number), grant(SETTLES[0]));
+    }
+    assert_eq!(cell.take_over(at(1)).as_slice(), [over(5)]);
+    assert_eq!(cell.take_spare(at(0)), None, "it has been one for less");
+    cell.raised(mark(8), false, at(2));
+    assert_eq!(cell.take_over(at(2)).as_slice(), [over(6)]);
+    assert_eq!(cell.take_spare(at(1)), None);
+    assert_eq!(cell.take_spare(at(2)), Some(over(7)));
+    assert_eq!(cell.take_spare(at(2)), None);
+}
+
+#[test]
+fn a_grant_with_writes_under_way_or_in_doubt_is_no_spare() {
+    let now = Clock::new().now();
+    let terms = Terms { settle: SETTLES[0], drain: Some(DRAIN), held: true };
+    let mut cell = open(5, now);
+    cell.granted(rank(5), grant(terms.settle));
+    assert_eq!(cell.admit(token(5), &terms, Epoch::FIRST, now), Step::Admit);
+    assert!(cell.take_over(now).is_empty());
+    assert_eq!(cell.take_spare(now), None, "writes of it may still come");
+    cell.raised(Mark { rank: rank(6), confirmed: true }, false, now);
+    assert!(cell.take_over(now).is_empty());
+    assert_eq!(cell.take_spare(now), None, "one is under way");
+    cell.finish(rank(5), Outcome::InDoubt(now + terms.settle));
+    assert!(cell.take_over(now).is_empty());
+    assert_eq!(cell.take_spare(now), None, "it is in doubt");
+    let settled = now + terms.settle;
+    assert!(cell.take_over(settled).is_empty());
+    assert_eq!(cell.take_spare(settled), Some(over(5)));
+}
+
+#[test]
+fn a_cell_is_given_up_with_its_spare() {
+    let now = Clock::new().now();
+    let mut cell = open(5, now);
+    cell.granted(rank(5), grant(SETTLES[0]));
+    cell.raised(Mark { rank: rank(6), confirmed: true }, false, now);
+    cell.granted(rank(6), grant(SETTLES[0]));
+    assert!(cell.take_over(now).is_empty());
+    assert_eq!(cell.close(now).unwrap().as_slice(), [over(6), over(5)]);
+    assert_eq!(cell.take_spare(now), None);
 }

@@ -42,7 +42,7 @@ macro_rules! tests {
 pub(in crate::store) use tests;
 
 const RAISED: fn(u64, bool) -> Raised =
-    |number, elsewhere| Raised { mark: confirmed(number), elsewhere };
+    |number, elsewhere| Raised { mark: confirmed(number), elsewhere, spent: false };
 
 pub(in crate::store) async fn whoever_raises_is_told_of_older_grants_of_others_until_they_are_given_back(
     subject: &mut impl Shared,

@@ -5,7 +5,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 
 use super::connect::{ConnectError, other};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// What a migration found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

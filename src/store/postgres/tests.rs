@@ -17,7 +17,9 @@ use crate::store::{FenceStore, HistoryStore, InstanceId, Raise, Raised, Revocati
 
 mod at_hand;
 mod lookups;
+mod spares;
 mod start;
+mod upgrade;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -90,8 +92,14 @@ fn first_raise(resource: &str, token: i64) -> Raise {
         confirmed: true,
         owner: None,
         grant: Some(Grant { settle: TTL, number: 1 }),
+        spare: None,
         drain: None,
     }
+}
+
+/// The grant of such a raise.
+fn first_over(token: i64) -> OverGrant {
+    OverGrant { rank: Rank::first(Token::from_i64(token).unwrap()), number: Some(1) }
 }
 
 /// What `fencegate_raise` is asked.
@@ -262,7 +270,7 @@ async fn a_raise_that_waited_for_a_lock_sees_the_grant_that_was_recorded_meanwhi
     let (newer, ()) = futures_util::future::join(newer, commit).await;
 
     let expected = Mark { rank: first_raise("r", 6).rank, confirmed: true };
-    assert_eq!(newer.unwrap(), Raised { mark: expected, elsewhere: true });
+    assert_eq!(newer.unwrap(), Raised { mark: expected, elsewhere: true, spent: false });
 }
 
 /// Whoever revoked it is told all the same.
@@ -275,9 +283,8 @@ async fn a_grant_that_is_revoked_while_it_is_given_back_is_given_back() {
     let newer = raises_asked(two.instance, &[first_raise("r", 6)]);
     let mut slow = begin(&run, "fencegate_raise", &newer).await;
 
-    let Raise { resource, rank, .. } = first_raise("r", 5);
-    let over = OverGrant { rank, number: Some(1) };
-    let given_back = one.fences.give_back(one.instance, vec![(resource, over)]);
+    let over = (Resource::new("r").unwrap(), first_over(5));
+    let given_back = one.fences.give_back(one.instance, vec![over]);
     let commit = commit_once_somebody_waits(&run, &mut slow);
     let (given_back, ()) = futures_util::future::join(given_back, commit).await;
 
@@ -321,10 +328,9 @@ async fn grants_that_are_given_back_at_once_share_calls_and_go_by_their_run() {
             "INSERT INTO grants SELECT 'r' || n, 1, 5, {id}, 1, 1 FROM generate_series(1, {MANY}) n"
         ));
     }
-    let rank = Rank::first(Token::from_i64(5).unwrap());
     let over = |instance, number: usize| {
         let resource = Resource::new(&format!("r{number}")).unwrap();
-        run.fences.give_back(instance, vec![(resource, OverGrant { rank, number: Some(1) })])
+        run.fences.give_back(instance, vec![(resource, first_over(5))])
     };
     let mine = (1..=MANY).map(|number| over(run.instance, number));
     let all: Vec<_> = mine.chain([over(run.other.1, 7)]).collect();

@@ -14,9 +14,10 @@ use crate::store::{FenceRow, InstanceId, Raise, Raised, Revocation, StoreError};
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct MarkColumns(i64, i64, bool);
 
-/// Epoch, token, confirmed, whether others have grants below.
+/// Epoch, token, confirmed, whether others have grants below; where a spare was named, whether its record was
+/// rewritten.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct RaisedColumns(i64, i64, bool, bool);
+pub(super) struct RaisedColumns(i64, i64, bool, bool, #[serde(default)] bool);
 
 /// Resource, epoch, token, confirmed, milliseconds since 1970.
 #[derive(Debug, Deserialize)]
@@ -140,9 +141,12 @@ pub(super) struct Asked<'a> {
     epoch: u32,
     token: i64,
     confirmed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<&'a Owner>,
     settle_ms: Option<u64>,
     number: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spare: Option<i64>,
     drain_ms: Option<u64>,
 }
 
@@ -155,7 +159,8 @@ pub(super) struct AskedTogether<'a> {
 
 impl<'a> Asked<'a> {
     pub(super) fn new(nth: usize, raise: &'a Raise) -> Asked<'a> {
-        let Raise { resource, rank: Rank { epoch, token }, confirmed, owner, grant, drain } = raise;
+        let Raise { resource, rank: Rank { epoch, token }, confirmed, owner, grant, spare, drain } =
+            raise;
         Asked {
             nth,
             resource: resource.as_str(),
@@ -165,6 +170,7 @@ impl<'a> Asked<'a> {
             owner: owner.as_ref(),
             settle_ms: grant.map(|grant| millis(grant.settle)),
             number: grant.map(|grant| grant.number),
+            spare: spare.and_then(|spare| spare.number),
             drain_ms: drain.map(millis),
         }
     }
@@ -182,8 +188,8 @@ impl TryFrom<RaisedColumns> for Raised {
     type Error = StoreError;
 
     fn try_from(columns: RaisedColumns) -> Result<Raised, StoreError> {
-        let RaisedColumns(epoch, token, confirmed, elsewhere) = columns;
-        Ok(Raised { mark: MarkColumns(epoch, token, confirmed).try_into()?, elsewhere })
+        let RaisedColumns(epoch, token, confirmed, elsewhere, spent) = columns;
+        Ok(Raised { mark: MarkColumns(epoch, token, confirmed).try_into()?, elsewhere, spent })
     }
 }
 

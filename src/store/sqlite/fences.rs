@@ -295,7 +295,10 @@ async fn raise_all(
         .collect();
     write_fences(connection, now, fences).await?;
     write_grants(connection, instance, grants).await?;
-    let raised = |raise: &Raise| Raised { mark: marks[raise.resource.as_str()], elsewhere: false };
+    let raised = |raise: &Raise| {
+        let mark = marks[raise.resource.as_str()];
+        Raised { mark, elsewhere: false, spent: false }
+    };
     Ok(raises.iter().map(raised).collect())
 }
 

@@ -93,11 +93,13 @@ fn a_full_disk_refuses_new_tokens_and_nothing_else_until_there_is_room() {
     assert_eq!(one.put("/x", 5, "x").status, 200);
 
     disk.fill();
-    let mut token = 5;
+    let (mut count, mut path) = (0, String::new());
     let mut refused = None;
-    wait_until("what was set aside for the log is used up", || {
-        token += 1;
-        let answer = one.put("/y", token, "x");
+    // A fence more each time: rows that are there are rewritten in their place, until the log itself has no room.
+    wait_until("the tables cannot grow", || {
+        count += 1;
+        path = format!("/y{count}");
+        let answer = one.put(&path, 6, "x");
         refused = (answer.status != 200).then_some(answer);
         refused.is_some()
     });
@@ -106,7 +108,7 @@ fn a_full_disk_refuses_new_tokens_and_nothing_else_until_there_is_room() {
     assert_problem(&refused, 503, "fence_store_unavailable", "not_forwarded");
     assert_eq!(one.put("/x", 5, "x").status, 200, "its grant is on record");
     disk.make_room();
-    wait_until("it goes on", || one.put("/y", token, "x").status == 200);
+    wait_until("it goes on", || one.put(&path, 6, "x").status == 200);
 }
 
 #[test]

@@ -66,6 +66,7 @@ impl Gateway {
             confirmed: true,
             owner: None,
             grant: None,
+            spare: None,
             drain: None,
         };
         self.fences.raise_marks(vec![raise]).await.unwrap();
@@ -257,6 +258,7 @@ async fn marks_of_another_coordinator_are_of_an_earlier_epoch() {
             confirmed: true,
             owner: None,
             grant: None,
+            spare: None,
             drain: None,
         };
         fences.raise_marks(vec![raise]).await.unwrap();

@@ -8,6 +8,8 @@ use super::*;
 const MANY: u32 = 20_000;
 /// What a call may read for each resource: an entry of each index and a row of each table, some more than once.
 const MOST: i64 = 50;
+/// A run that ends.
+const LEAVES: i64 = 8;
 
 /// A session that keeps its plans, as those of the gateway do.
 struct Session<'a> {
@@ -54,12 +56,17 @@ fn raises(run: &Run, names: &[&str], token: i64) -> Value {
     raises_asked(run.instance, &raises)
 }
 
+/// Each takes the grant of the token before along, if there is one.
+fn raises_with_spares(run: &Run, names: &[&str], token: i64) -> Value {
+    let raise =
+        |name: &&str| Raise { spare: Some(first_over(token - 1)), ..first_raise(name, token) };
+    raises_asked(run.instance, &names.iter().map(raise).collect::<Vec<_>>())
+}
+
 /// That of the first raise of each.
 fn grants(run: &Run, names: &[&str]) -> Value {
     let raises: Vec<_> = names.iter().map(|name| first_raise(name, 1)).collect();
-    let over = |Raise { resource, rank, .. }: &Raise| {
-        json!(Named::over(resource, OverGrant { rank: *rank, number: Some(1) }))
-    };
+    let over = |raise: &Raise| json!(Named::over(&raise.resource, first_over(1)));
     json!({"instance": run.instance.as_i64(), "grants": raises.iter().map(over).collect::<Vec<_>>()})
 }
 
@@ -74,14 +81,18 @@ fn questions(run: &Run, gone: i64, token: i64) -> Vec<(&'static str, Value, i64)
     let mark = Named::mark(&resource, Mark { rank, confirmed });
     let its_grant = grant.map(|grant| Named::grant(&resource, rank, grant));
     let assert = json!({"instance": me, "marks": [mark], "grants": [its_grant]});
+    let leave = json!({"instance": LEAVES, "ttl_ms": 1, "keep": [its_grant]});
     vec![
         ("fencegate_load_with_times", json!({"resources": ["theirs1", "mine2"]}), 2),
         ("fencegate_raise", raises(run, &["theirs1"], token), 1),
         ("fencegate_raise", raises(run, &["theirs2", "theirs3", "theirs4"], token), 3),
+        ("fencegate_raise", raises_with_spares(run, &["mine6"], token), 1),
+        ("fencegate_raise", raises_with_spares(run, &["mine7", "mine8", "mine9"], token), 3),
         ("fencegate_elsewhere", elsewhere, 2),
         ("fencegate_give_back", grants(run, &["mine1"]), 1),
         ("fencegate_give_back", grants(run, &["mine2", "mine3", "mine4"]), 3),
         ("fencegate_assert", assert, 1),
+        ("fencegate_leave", leave, 1),
         ("fencegate_look", json!({"instance": me}), 1),
         ("fencegate_look", json!({"instance": run.other.1.as_i64()}), 4),
         // The index has all entries of a run in lists, and one grant that is there keeps the list that it is in.
@@ -108,12 +119,13 @@ async fn plans_read_no_more_once_tables_are_large(few: u32) {
              SELECT whose || n, 1, 1, true
              FROM generate_series(1, {to}) n, unnest(ARRAY['mine', 'theirs']) whose
              ON CONFLICT DO NOTHING;
+             UPDATE grants SET revoked = false;
              INSERT INTO grants (resource, epoch, token, instance, settle_ms, number)
              SELECT whose || n, 1, 1, run, 1, 1
              FROM (VALUES ('mine', {one}, {to}), ('theirs', {two}, {to}), ('gone', {GONE}, {few}))
                  AS v (whose, run, all_of_it), generate_series(1, all_of_it) n
-             ORDER BY random()
-             ON CONFLICT (resource, instance, epoch, token) DO UPDATE SET revoked = false"
+             WHERE (whose || n, run) NOT IN (SELECT resource, instance FROM grants)
+             ORDER BY random()"
         ))
     };
     fill(few);
@@ -139,6 +151,11 @@ async fn plans_read_no_more_once_tables_are_large(few: u32) {
         }
     }
     assert_eq!(too_many, []);
+    let rewritten = run.server.sql(
+        "SELECT string_agg(resource || ' ' || token, ', ' ORDER BY resource) FROM grants
+         WHERE resource ~ '^mine[6-9]$'",
+    );
+    assert_eq!(rewritten, "mine6 10, mine7 10, mine8 10, mine9 10");
     let given_back = run.server.sql("SELECT count(*) FROM grants WHERE resource ~ '^mine[1-4]$'");
     assert_eq!(given_back, "0");
     let revoked = run.server.sql(
