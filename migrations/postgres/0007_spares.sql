@@ -106,8 +106,8 @@ BEGIN
             OFFSET 0
         ) AS g);
 
-    -- One that was given back meanwhile is not there any more. Whether it is revoked has not changed: who revokes has the
-    -- mark's lock.
+    -- One that was given back meanwhile is not there any more, and its place is no other one's as long as the statement goes
+    -- on that called this. Whether it is revoked has not changed: who revokes has the mark's lock.
     WITH due AS (
         SELECT DISTINCT ON (resource COLLATE "C") * FROM unnest(seen) AS s
         WHERE s.instance = me ORDER BY resource COLLATE "C", is_same DESC
@@ -116,7 +116,7 @@ BEGIN
             epoch = d.epoch, token = d.token, number = greatest(g.number, d.number),
             settle_ms = greatest(d.settle_ms, CASE WHEN d.is_same THEN g.settle_ms END),
             revoked = d.is_same AND g.revoked, drain_ms = CASE WHEN d.is_same THEN g.drain_ms END
-        FROM due d WHERE g.ctid = d.place
+        FROM due d WHERE g.ctid = d.place AND g.resource = d.resource AND g.instance = me
         RETURNING d.resource, d.spare, d.is_same, d.revoked
     )
     SELECT coalesce(array_agg(resource), '{}'),
