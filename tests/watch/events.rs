@@ -98,6 +98,8 @@ fn strangers_and_new_configurations(cast: &Cast, seen: &Prometheus) {
 }
 
 fn another_history(cast: &mut Cast, seen: &Prometheus) {
+    // Its mark is a rise from one point of the page to the next, so the first one has to be seen for as long.
+    seen.wait_for("min(fencegate_coordinator_epoch{job='fleet'} offset 15s) == 1");
     // Else the new history could reach the revision of the old one before anybody looks.
     for _ in 0..200 {
         cast.etcd.ctl(&["put", "other", ""]);
