@@ -253,14 +253,30 @@ fn given_back(over: &mut mpsc::Receiver<Over>) -> Vec<u64> {
         .collect()
 }
 
-/// This store makes no use of it.
-#[tokio::test]
-async fn a_spare_that_a_raise_took_along_for_nothing_is_given_back() {
+/// Whether what is revoked is given back in time.
+async fn makes_way(fences: &Fences) -> bool {
+    let is_given_back = async {
+        while !fences.shared.making_way.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), is_given_back).await.is_ok()
+}
+
+/// Token 6 has the grant, and that of token 5 is over.
+async fn with_a_spare() -> (tempfile::TempDir, Arc<Fences>, mpsc::Receiver<Over>) {
     let directory = tempfile::tempdir().unwrap();
-    let (sender, mut over) = mpsc::channel(10);
+    let (sender, over) = mpsc::channel(10);
     let fences = fences_with(&directory, sender).await;
     write(&fences, 5).await;
     write(&fences, 6).await;
+    (directory, fences, over)
+}
+
+/// This store makes no use of it.
+#[tokio::test]
+async fn a_spare_that_a_raise_took_along_for_nothing_is_given_back() {
+    let (_directory, fences, mut over) = with_a_spare().await;
     assert_eq!(given_back(&mut over), [0; 0], "it is kept for the next raise");
     write(&fences, 7).await;
     assert_eq!(given_back(&mut over), [5]);
@@ -270,11 +286,7 @@ async fn a_spare_that_a_raise_took_along_for_nothing_is_given_back() {
 
 #[tokio::test]
 async fn a_spare_is_given_back_if_nobody_waits_for_the_raise_any_more_that_took_it_along() {
-    let directory = tempfile::tempdir().unwrap();
-    let (sender, mut over) = mpsc::channel(10);
-    let fences = fences_with(&directory, sender).await;
-    write(&fences, 5).await;
-    write(&fences, 6).await;
+    let (_directory, fences, mut over) = with_a_spare().await;
     {
         let resource = Resource::new("r").unwrap();
         let mut newer = std::pin::pin!(fences.admit(&resource, token(7), &DEMAND, trace_id()));
@@ -310,11 +322,7 @@ async fn a_spare_that_no_raise_takes_along_is_given_back_after_a_second() {
 /// Somebody else has a newer token: that one is let in once it is gone.
 #[tokio::test]
 async fn no_spare_is_kept_from_somebody_who_waits() {
-    let directory = tempfile::tempdir().unwrap();
-    let (sender, mut over) = mpsc::channel(10);
-    let fences = fences_with(&directory, sender).await;
-    write(&fences, 5).await;
-    write(&fences, 6).await;
+    let (_directory, fences, mut over) = with_a_spare().await;
     let revocation = Revocation {
         resource: Resource::new("r").unwrap(),
         grant: OverGrant { rank: Rank::first(token(6)), number: Some(2) },
@@ -322,12 +330,7 @@ async fn no_spare_is_kept_from_somebody_who_waits() {
         drain: None,
     };
     fences.revoked(fences.lease().instance(), vec![revocation]);
-    let is_given_back = async {
-        while !fences.shared.making_way.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), is_given_back).await.unwrap();
+    assert!(makes_way(&fences).await);
     assert_eq!(given_back(&mut over), [5, 6]);
 }
 
@@ -375,11 +378,5 @@ async fn a_revoked_grant_is_given_back_when_its_last_write_ends() {
 
     write.over();
 
-    let is_given_back = async {
-        while !fences.shared.making_way.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let in_time = tokio::time::timeout(Duration::from_secs(10), is_given_back).await;
-    assert!(in_time.is_ok(), "it waits although nothing is under way");
+    assert!(makes_way(&fences).await, "it waits although nothing is under way");
 }

@@ -46,7 +46,7 @@ fn raised(token: i64, elsewhere: bool, spent: bool) -> Raised {
     Raised { mark, elsewhere, spent }
 }
 
-/// Token, number, settle time in seconds and whether it is revoked.
+/// Token, number, settle time in seconds, whether it is revoked and how long its writes may finish.
 fn kept(run: &Run) -> String {
     run.server.sql(&format!(
         "SELECT string_agg(concat_ws(' ', token, number, settle_ms / 1000,

@@ -7,7 +7,7 @@ use sqlx::Connection;
 use super::wire::Named;
 use super::*;
 
-/// What one of them asks for, call after call, over one connection: the answers that count to it, and errors.
+/// One of them, with a connection that keeps its plans.
 struct Gateway<'a> {
     instance: InstanceId,
     connection: PgConnection,
